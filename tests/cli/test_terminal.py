@@ -57,30 +57,6 @@ def test_interrupt_of_one_solve_of_several(command: str, tmp_path: Path, capsys,
     assert capsys.readouterr().err == "interrupted\n"
 
 
-def test_nothing_is_loaded_before_the_command_answers_to_ctrl_c() -> None:
-    code = "import sys; before = set(sys.modules); import stepsize_validation.cli; print(*set(sys.modules) - before)"
-    done = process([sys.executable, "-c", code])
-    assert "stepsize_validation.cli" in done.stdout
-    assert set(done.stdout.split()) <= {"__future__", "stepsize_validation", "stepsize_validation.cli"}
-
-
-@pytest.mark.parametrize("module", ["signal", "numpy", "rich.console", "stepsize_opt.node"])
-def test_interrupt_while_libraries_are_loaded(module: str) -> None:
-    code = f"""
-import os, sys
-class Stop:
-    def find_spec(self, name, *_):
-        if name == {module!r}:
-            os.kill(os.getpid(), {signal.SIGINT.value})
-sys.modules.pop("signal", None)
-sys.meta_path.insert(0, Stop())
-from stepsize_validation.cli import main
-sys.exit(main(["doctor"]))
-"""
-    done = process([sys.executable, "-c", code])
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
-
-
 def _workers(pid: int) -> int:
     """Processes that have been started from this one, but for the tracker of shared resources."""
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()

@@ -80,7 +80,3 @@ def _prepare_streams() -> None:
 def _complain(error: Exception | str, code: int) -> int:
     print("error:", *str(error).split(), file=sys.stderr)  # one line, whatever a library's message holds
     return code
-
-
-if __name__ == "__main__":
-    sys.exit(main())
