@@ -158,7 +158,6 @@ def check_rate(
     run: Run,
     infimum: Infimum | None = None,
     *,
-    theorem: int = 1,
     goal: GoalName = "paper",
     rate: float | None = None,
     level: float = LEVEL,
@@ -188,8 +187,6 @@ def check_rate(
         What ``run`` returned.
     infimum : Infimum, optional
         Bounds on f^inf; without them the smallest value of the run itself stands for the value found.
-    theorem : int
-        Of the condition: 1, or 2 for D = Diag(γᵢWᵢ), where the inequality is the same.
     goal : str
         As in ``stepsize_opt.optimal_stepsize``; see the table.
     rate : float, optional
@@ -200,7 +197,7 @@ def check_rate(
     Raises
     ------
     ValueError
-        For a run with clients that draw sketches of their own or without steps, another theorem or goal,
+        For a run with clients that draw sketches of their own or without steps, another goal,
         a level outside (0.5, 1), or an H that is not positive definite.
 
     Examples
@@ -214,9 +211,6 @@ def check_rate(
     'holds'
     """
     check_kind("run", run, Run)
-    if theorem not in (1, 2):
-        msg = f"theorem must be 1 or 2, got {theorem!r}; check_distributed_rate is for Theorem 3"
-        raise ValueError(msg)
     if run.clients > 1:
         msg = (
             f"check_rate is for one node, and this run has {run.clients} clients that draw sketches of their own: "
@@ -236,7 +230,7 @@ def check_rate(
     claimed = left.rate if rate is None else positive_number("rate", rate)
     strict, loose = (2.0 * (run.start_value - value) / (claimed * K) for value in (bounds.found, bounds.proved))
     right = _RightSides(strict, loose, ceiling=_excess_factor(run, goal) * strict * claimed / left.rate)
-    name = _named(theorem, run) if goal == "paper" else f"goal {goal}"
+    name = _named(1, run) if goal == "paper" else f"goal {goal}"
     return _compare(name, left.over(np.full(K, 1.0 / K)), right, run, K, level)
 
 
