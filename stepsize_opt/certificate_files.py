@@ -53,7 +53,7 @@ _PARAMETERS: dict[type[Sketch], dict[str, str]] = {
     RandK: {"k": "k"},
     Gaussian: {"k": "k"},
     BernQ: {"q": "q", "sizes": "sizes"},
-    IndependentSampling: {"q": "p"},
+    IndependentSampling: {"p": "p"},
     SystematicSampling: {"p": "p"},
 }
 _EPSILON = float(np.finfo(float).eps)
@@ -131,15 +131,19 @@ def write(path: str | PathLike[str], document: dict[str, Any], lower: float, upp
     """
     from stepsize_opt import verify  # not before: python -m stepsize_opt.verify warns of a module that is loaded
 
-    document = {"format": verify.FORMAT, **document, "lower": lower.hex(), "upper": "inf"}
+    unsigned = {"statement": "", "sha256": ""}
+    document = {"format": verify.FORMAT, **document, "lower": lower.hex(), "upper": "inf", **unsigned}
     try:
-        problem = verify.KINDS[document["kind"]](document)
+        problem = verify.problem_of(document)
         problem.check(Fraction(lower))
     except verify.Refused as refused:
         msg = f"the verifier refuses the certificate, so it is not written: {refused}"
         raise ArithmeticError(msg) from refused
     unit = abs(upper) if document["M"] is not None else abs(upper) + problem.d
-    document["upper"] = _proved_upper_end(problem, upper, unit).hex()
+    end = _proved_upper_end(problem, upper, unit)
+    document["upper"] = "inf" if end == math.inf else end.hex()
+    if end == math.inf:
+        document["multipliers"] = {}
     document["statement"] = verify.statement(document, problem)
     document["sha256"] = verify.digest(document)
     write_text(path, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
@@ -156,7 +160,7 @@ def _proved_upper_end(problem: Any, upper: float, unit: float) -> float:
             if math.isfinite(upper) and proves(Fraction(upper)):
                 return upper
             upper = max(upper + 2.0**n * unit, math.nextafter(upper, math.inf))
-    except (Refused, KeyError, OverflowError):  # there are no multipliers, or they prove nothing
+    except (Refused, OverflowError):  # there are no multipliers, or they prove nothing
         pass
     return math.inf
 
@@ -222,10 +226,12 @@ def plain_law(sketch: Sketch) -> dict[str, Any]:
     if known is not None:
         return {"kind": type(sketch).__name__} | {name: plain(getattr(sketch, of)) for name, of in known.items()}
     if isinstance(sketch, LayerWise):
-        return {"kind": "LayerWise", "layers": [[layer.d, plain_law(layer)] for layer in sketch.layers]}
+        sizes = [layer.d for layer in sketch.layers]
+        return {"kind": "LayerWise", "sizes": sizes, "layers": [plain_law(layer) for layer in sketch.layers]}
     weights, outcomes = sketch.support()
-    kind = "support" if outcomes.ndim == 2 else "finite"
-    return {"kind": kind, kind: plain(outcomes), "weights": plain(weights)}
+    kind = "vectors" if outcomes.ndim == 2 else "matrices"
+    drawn = weights > 0.0
+    return {"kind": kind, "weights": plain(weights[drawn]), kind: plain(outcomes[drawn])}
 
 
 # ---------------------------------------------------------------- the documents
@@ -277,8 +283,8 @@ def limit_document(limit: Any, question: Question) -> dict[str, Any]:
 def method_document(method: Any, question: Question) -> dict[str, Any]:
     """The document of a SubspaceMethod, without its ends."""
     parts = {"A": plain_matrix(method.directions), "h": plain(method.probabilities)}
-    weights = {"w": plain(method.weights)} if method.momentum else {}
-    return {**limit_document(method, question), "kind": "method", **parts, **weights}
+    weights = plain(method.weights) if method.momentum else None
+    return {**limit_document(method, question), "kind": "method", **parts, "w": weights}
 
 
 # ---------------------------------------------------------------- multipliers, in floating point
@@ -459,7 +465,7 @@ def _sharpened(document: dict[str, Any], found: Stationary, D: Matrix) -> dict[s
     while missing > _FINE and len(parts) <= _MOST_PARTS:
         document["multipliers"]["reference"] = {"sum": [plain(part) for part in parts]}
         try:
-            G = verify.KINDS[document["kind"]](document).tangent()[1]
+            G = verify.Node(document).tangent()[1]
         except verify.Refused:  # ``write`` reports it
             return document
         rest = np.array([[float(G[i, j]) for j in range(len(G))] for i in range(len(G))])

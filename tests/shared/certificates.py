@@ -1,14 +1,16 @@
 """The truth of certificate files, decided by the exact checker: nothing here uses the verifier or the library's proofs.
 
-``is_true_of_the_answer`` decides what a file says of its own D; ``best_known`` is a value that some D is known to have,
-below which no upper end may lie.
+``is_true_of_the_answer`` decides what a file says of its own D, with E[SMS] summed over the outcomes of the sketch;
+``best_known`` is the value of a D that is true of the same question, below which no upper end may lie.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from fractions import Fraction
+from itertools import combinations, pairwise
+from itertools import product as pairs_of
 from typing import Any
 
 import numpy as np
@@ -38,44 +40,84 @@ from stepsize_validation.properties.exact import (
     is_positive_semidefinite,
     log,
     product,
-    rational,
-    second_moment,
     transpose,
 )
-from stepsize_validation.properties.judges import Candidate, Node, has_structure
 
 Plain = dict[str, Any]
-_T_GOALS = ("euclidean", "linear", "convex")  # with an M
+Outcomes = list[tuple[Fraction, Rational]]
 _ERRORS = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError)
+ROUNDING = Fraction(1, 10**9)
 
 
 def is_true_of_the_answer(document: Plain) -> bool:
     """Whether what a file says of its own D is true; a file that makes no sense says nothing true."""
     try:
+        _check_keys(document)
         return _JUDGES[document["kind"]](document)
     except _ERRORS:
         return False
 
 
 def best_known(document: Plain) -> Fraction:
-    """The value of the answer, which must be true, or of that of the library to the same question if it is larger."""
+    """The value of the answer, which must be true, or of the library's to the same question if larger."""
     own = _number(document["lower"])
     try:
-        return max(own, Fraction(_SOLVERS[document["kind"]](document)))
+        rival = _SOLVERS[document["kind"]](document)
     except _ERRORS:
         return own
+    return max(own, _number(rival["lower"])) if is_true_of_the_answer(rival) else own
 
 
-# ---------------------------------------------------------------- what a file holds
+# ---------------------------------------------------------------- what a file contains
+
+_KEYS = {"format", "kind", "L", "M", "goal", "D", "multipliers", "lower", "upper", "statement", "sha256"}
+_OWN_KEYS = {
+    "node": {"sketch", "method", "structure", "V"},
+    "limit": {"k", "momentum"},
+    "method": {"k", "momentum", "A", "h", "w"},
+}
+_SKETCH_KEYS = {
+    "Identity": set[str](),
+    "RandK": {"k"},
+    "Gaussian": {"k"},
+    "BernQ": {"q", "sizes"},
+    "IndependentSampling": {"p"},
+    "SystematicSampling": {"p"},
+    "vectors": {"vectors", "weights"},
+    "matrices": {"matrices", "weights"},
+    "LayerWise": {"sizes", "layers"},
+}
+
+
+def _need(holds: bool) -> None:
+    if not holds:
+        msg = "not what a file contains"
+        raise ValueError(msg)
+
+
+def _check_keys(document: Plain) -> None:
+    _need(set(document) == _KEYS | _OWN_KEYS[document["kind"]])
+    _need(document["format"] == "stepsize-opt certificate 2")
+    _need(set(document["multipliers"]) <= {"factor", "reference", "inverse"})
+    if document["kind"] == "node":
+        _need(set(document["structure"]) == {"sizes", "W"})
+        _need(document["method"] in ("det-CGD1", "det-CGD2"))
+    momentum = document["V"] is not None if document["kind"] == "node" else document["momentum"]
+    _need(type(momentum) is bool)
+    goals = ("linear", "convex") if momentum else ("paper", "convex", "descent", "euclidean", "linear")
+    _need(document["goal"] in goals and (document["kind"] == "node" or document["goal"] not in goals[:2] or momentum))
+    has_M = momentum or document["goal"] in ("euclidean", "linear")
+    _need(has_M == (document["M"] is not None))
+    if has_M and document["goal"] != "linear":
+        _need(_matrix(document["M"]) == _identity(len(_matrix(document["L"]))))
+    if document["kind"] == "method":
+        _need((document["w"] is not None) == momentum)
 
 
 def _number(text: str) -> Fraction:
-    return Fraction(float.fromhex(text))
-
-
-def _floats(plain: Any) -> Any:
-    """Nested lists of hexadecimal floats as an array."""
-    return np.array([[float.fromhex(x) for x in row] for row in plain])
+    x = float.fromhex(text)
+    _need(x.hex() == text)
+    return Fraction(x)
 
 
 def _matrix(plain: Any) -> Rational:
@@ -97,12 +139,14 @@ def _sum(A: Rational, B: Rational) -> Rational:
     return [[x + y for x, y in zip(*rows, strict=True)] for rows in zip(A, B, strict=True)]
 
 
-def _symmetric(plain: Any) -> Rational:
+def _symmetric(plain: Any, d: int | None = None) -> Rational:
     A = _matrix(plain)
-    if transpose(A) != A:
-        msg = "not symmetric"
-        raise ValueError(msg)
+    _need(bool(A) and transpose(A) == A and d in (None, len(A)))
     return A
+
+
+def _identity(d: int) -> Rational:
+    return [[Fraction(i == j) for j in range(d)] for i in range(d)]
 
 
 def _nearest(A: Rational) -> Any:
@@ -110,44 +154,136 @@ def _nearest(A: Rational) -> Any:
     return np.array([[float(x) for x in row] for row in A])
 
 
-def _law(law: Plain, d: int) -> Sketch:
-    """The sketch of a file with exactly its numbers; raises ValueError for what is no distribution."""
+# ---------------------------------------------------------------- the law of a sketch, outcome by outcome
+
+
+def _diagonal(values: list[Fraction]) -> Rational:
+    return [[x if i == j else Fraction(0) for j in range(len(values))] for i, x in enumerate(values)]
+
+
+def _subsets(d: int, k: int) -> Outcomes:
+    chosen = list(combinations(range(d), k))
+    _need(bool(chosen) and k >= 1)
+    return [(Fraction(1, len(chosen)), _diagonal([Fraction(d, k) * (i in J) for i in range(d)])) for J in chosen]
+
+
+def _coins(q: list[Fraction], sizes: list[int]) -> Outcomes:
+    _need(len(q) == len(sizes) and all(0 < x <= 1 for x in q) and all(type(n) is int and n > 0 for n in sizes))
+    found = []
+    for heads in pairs_of((True, False), repeat=len(q)):
+        weight = Fraction(1)
+        for x, head in zip(q, heads, strict=True):
+            weight *= x if head else 1 - x
+        values = [1 / x if head else Fraction(0) for x, head, n in zip(q, heads, sizes, strict=True) for _ in range(n)]
+        found.append((weight, _diagonal(values)))
+    return found
+
+
+def _systematic(p: list[Fraction]) -> Outcomes:
+    """Between two neighbouring places where an interval ends, modulo 1, the same coordinates are sent."""
+    _need(all(0 < x <= 1 for x in p))
+    ends = [sum(p[:i], Fraction(0)) for i in range(len(p) + 1)]
+    steps = sorted({Fraction(0), Fraction(1), *(x % 1 for x in ends)})
+    found = []
+    for low, high in pairwise(steps):
+        x = (low + high) / 2
+        sent = [any(a <= x + n < b for n in range(len(p) + 1)) for a, b in pairwise(ends)]
+        found.append((high - low, _diagonal([1 / y if yes else Fraction(0) for y, yes in zip(p, sent, strict=True)])))
+    return found
+
+
+def _weights(law: Plain, count: int) -> list[Fraction]:
+    weights = [_number(x) for x in law["weights"]]
+    _need(len(weights) == count and min(weights) > 0 and abs(sum(weights) - 1) <= ROUNDING)
+    return [x / sum(weights) for x in weights]
+
+
+def _vectors(law: Plain) -> Outcomes:
+    vectors = [[_number(x) for x in row] for row in law["vectors"]]
+    weights = _weights(law, len(vectors))
+    means = [sum(w * x for w, x in zip(weights, column, strict=True)) for column in zip(*vectors, strict=True)]
+    _need(all(abs(m - 1) <= ROUNDING for m in means) and min(map(min, vectors)) >= 0)
+    scaled = [[x / m for x, m in zip(row, means, strict=True)] for row in vectors]
+    return [(w, _diagonal(row)) for w, row in zip(weights, scaled, strict=True)]
+
+
+def _outcomes(law: Plain, d: int) -> Outcomes:
     kind = law["kind"]
-    values = {name: [float.fromhex(x) for x in law[name]] for name in ("q", "p", "weights") if name in law}
-    if kind in ("RandK", "Gaussian"):
-        return (RandK if kind == "RandK" else Gaussian)(d, law["k"])
-    if kind == "LayerWise":
-        return LayerWise([_law(layer, size) for size, layer in law["layers"]])
     if kind == "Identity":
-        return Identity(d)
+        return [(Fraction(1), _identity(d))]
+    if kind == "RandK":
+        return _subsets(d, law["k"])
     if kind == "BernQ":
-        return BernQ(values["q"], law["sizes"])
+        return _coins([_number(x) for x in law["q"]], law["sizes"])
     if kind in ("IndependentSampling", "SystematicSampling"):
-        return IndependentSampling(values["q"]) if "q" in values else SystematicSampling(values["p"])
-    weights, of = np.array(values["weights"]), {"support": "support", "finite": "finite"}[kind]
-    if min(weights) < 0.0 or (kind == "finite" and not 0.0 < min(weights) <= max(weights) <= 1.0):
-        msg = "no probabilities"
-        raise ValueError(msg)
-    # The classes check and round what they are given: they are made of plain outcomes, which are then exchanged.
-    count = len(weights)
-    if kind == "support":
-        base: Sketch = DiagonalSketch.from_support(np.ones((count, d)), np.full(count, 1.0 / count))
-        base.__setstate__({**vars(base), "vectors": _floats(law[of]), "weights": weights})
-        return base
-    base = FiniteSketch(np.array([np.eye(d)] * count), np.full(count, 1.0 / count))
-    matrices = np.array([_nearest(_symmetric(S)) for S in law[of]])
-    base.__setstate__({**vars(base), "matrices": matrices, "weights": weights})
-    return base
+        p = [_number(x) for x in law["p"]]
+        return _coins(p, [1] * len(p)) if kind == "IndependentSampling" else _systematic(p)
+    if kind == "vectors":
+        return _vectors(law)
+    matrices = [_symmetric(S, d) for S in law["matrices"]]
+    for S in matrices:
+        trace = sum(S[i][i] for i in range(d))
+        _need(is_positive_semidefinite(combine((1, S), (ROUNDING * trace, _identity(d)))))
+    return list(zip(_weights(law, len(matrices)), matrices, strict=True))
 
 
-def _structure(plain: Plain, d: int) -> Any:
-    sizes = plain["sizes"]
-    if sum(sizes) != d or min(sizes) < 1:
-        msg = "the sizes do not add up"
-        raise ValueError(msg)
-    if plain["W"] is not None:
-        return Direction(_nearest(_symmetric(plain["W"])), sizes)
-    return BlockDiagonal(sizes)
+class Law:
+    """E[S] and M ↦ E[SMS] of the sketch of a file; raises ValueError unless it is a law with E[S] = I."""
+
+    def __init__(self, law: Plain, d: int) -> None:
+        _need(set(law) == {"kind"} | _SKETCH_KEYS[law["kind"]] and type(law.get("k", 1)) is int)
+        self.law, self.d, self.mean = law, d, _identity(d)
+        self.layers: list[tuple[int, Law]] = []
+        if law["kind"] == "LayerWise":
+            self._read_layers()
+        elif law["kind"] == "Gaussian":
+            _need(1 <= law["k"] <= d)
+        else:
+            self.outcomes = _outcomes(law, d)
+            _need(sum(w for w, _ in self.outcomes) == 1 and all(len(S) == d for _, S in self.outcomes))
+            self.mean = combine(*self.outcomes)
+        error = max(abs(x) for row in combine((1, self.mean), (-1, _identity(d))) for x in row)
+        _need(error <= (ROUNDING if law["kind"] in ("matrices", "LayerWise") else 0))
+
+    def _read_layers(self) -> None:
+        sizes, start = self.law["sizes"], 0
+        _need(sum(sizes) == self.d and min(sizes) >= 1 and all(type(n) is int for n in sizes))
+        for n, layer in zip(sizes, self.law["layers"], strict=True):
+            self.layers.append((start, Law(layer, n)))
+            for i, row in enumerate(self.layers[-1][1].mean):
+                self.mean[start + i][start : start + n] = row
+            start += n
+
+    def moment(self, M: Rational) -> Rational:
+        """E[SMS]."""
+        if self.law["kind"] == "Gaussian":
+            return self._isserlis(M)
+        if self.law["kind"] != "LayerWise":
+            return combine(*[(w, product(product(S, M), S)) for w, S in self.outcomes])
+        out = product(product(self.mean, M), self.mean)  # independent layers
+        for start, layer in self.layers:
+            inside = layer.moment([row[start : start + layer.d] for row in M[start : start + layer.d]])
+            for i, row in enumerate(inside):
+                out[start + i][start : start + layer.d] = row
+        return out
+
+    def _isserlis(self, M: Rational) -> Rational:
+        """E[S_ij S_ml] = δ_ij δ_ml + (δ_im δ_jl + δ_il δ_jm)/k."""
+        k, places = self.law["k"], range(self.d)
+        return [
+            [
+                sum(
+                    M[j][m] * ((i == j) * (m == n) + Fraction((i == m) * (j == n) + (i == n) * (j == m), k))
+                    for j in places
+                    for m in places
+                )
+                for n in places
+            ]
+            for i in places
+        ]
+
+
+# ---------------------------------------------------------------- the kinds of files
 
 
 def _is_positive(A: Rational) -> bool:
@@ -166,109 +302,153 @@ def _has_value(X: Rational, M: Rational | None, value: Fraction) -> bool:
     return value > 0 and _is_positive(M) and _exceeds_inverse(X, M, value)
 
 
-# ---------------------------------------------------------------- the kinds of files
+def _between(A: Rational, B: Rational) -> Rational:
+    """ABA."""
+    return product(product(A, B), A)
 
 
-def _node(document: Plain) -> Node:
+def _blocks(sizes: list[int], d: int) -> Iterator[range]:
+    _need(sum(sizes) == d and all(type(n) is int and n > 0 for n in sizes))
+    return (range(sum(sizes[:i]), sum(sizes[: i + 1])) for i in range(len(sizes)))
+
+
+def _fits(D: Rational, structure: Plain) -> bool:
+    """Whether D has the structure; multiples are compared up to 8 roundings, because γW is rounded."""
+    W = None if structure["W"] is None else _symmetric(structure["W"], len(D))
+    inside = set()
+    for block in _blocks(structure["sizes"], len(D)):
+        inside |= {(i, j) for i in block for j in block}
+        if W is None:
+            continue
+        a, b = D[block.start][block.start], W[block.start][block.start]
+        if any(abs(b * D[i][j] - a * W[i][j]) * 2**49 > abs(a * W[i][j]) for i in block for j in block):
+            return False
+    both = [D] if W is None else [D, W]
+    outside = [A[i][j] for A in both for i in range(len(D)) for j in range(len(D)) if (i, j) not in inside]
+    return not any(outside) and (W is None or _is_positive(W))
+
+
+def _problem(document: Plain) -> tuple[Rational, Rational, Rational | None, Fraction]:
+    """L ≻ 0, D, M ≻ 0 or None, and the lower end."""
     L = _symmetric(document["L"])
-    d = len(L)
-    goal, M = document["goal"], None
-    if document["M"] is not None:  # a t, whatever its name
-        goal, M = "linear", _nearest(_symmetric(document["M"]))
-    if document["method"] not in ("det-CGD1", "det-CGD2") or not _is_positive(L):
-        msg = "no method, or L is not positive definite"
-        raise ValueError(msg)
-    structure = _structure(document["structure"], d)
-    return Node(_nearest(L), _law(document["sketch"], d), document["method"], structure, goal, M)
+    D = _symmetric(document["D"], len(L))
+    M = None if document["M"] is None else _symmetric(document["M"], len(L))
+    _need(_is_positive(L) and (M is None or _is_positive(M)))
+    return L, D, M, _number(document["lower"])
 
 
 def _judge_node(document: Plain) -> bool:
-    node, D, lower = _node(document), _symmetric(document["D"]), _number(document["lower"])
-    if not _fits(D, node.structure):
+    L, D, M, lower = _problem(document)
+    law = Law(document["sketch"], len(L))
+    first = document["method"] == "det-CGD1"
+    T = law.moment(_between(D, L)) if first else _between(D, law.moment(L))
+    H = combine((2, D), (-1, T))
+    if not _fits(D, document["structure"]):
         return False
-    one = Candidate(node, D)
-    M = None if document["M"] is None else _symmetric(document["M"])
     if document["V"] is not None:
-        V = _symmetric(document["V"])
-        floor = combine((1, one.metric), (-(lower**2), second_moment(node.sketch, V)))
-        named = document["goal"] in _T_GOALS
-        return named and _has_value(V, M, Fraction(1)) and lower > 0 and is_positive_semidefinite(floor)
-    if M is not None:
-        return document["goal"] in _T_GOALS and _has_value(one.metric, M, lower)
-    if node.goal not in ("paper", "descent", "convex"):
-        return False
-    return one.is_feasible() and _has_value(one.metric if node.goal == "descent" else D, None, lower)
-
-
-def _fits(D: Rational, structure: Any) -> bool:
-    """Whether D has the structure; an operator of rank one more may not be a matrix of floats."""
-    floats = _nearest(D)
-    return has_structure(floats, structure) if rational(floats) == D else structure == BlockDiagonal([len(D)])
+        V = _symmetric(document["V"], len(L))
+        floor = combine((1, H), (-(lower**2), law.moment(V)))
+        return _has_value(V, M, Fraction(1)) and lower > 0 and is_positive_semidefinite(floor)
+    if document["goal"] == "paper":
+        return is_positive_semidefinite(combine((1, D), (-1, T))) and _has_value(D, None, lower)
+    if document["goal"] == "convex":
+        slack = combine((1, L), (-1, _between(L, law.moment(D))))
+        return is_positive_semidefinite(slack) and _has_value(D, None, lower)
+    return _has_value(H, M, lower)
 
 
 def _judge_limit(document: Plain) -> bool:
-    L, D, lower = _symmetric(document["L"]), _symmetric(document["D"]), _number(document["lower"])
-    M = None if document["M"] is None else _symmetric(document["M"])
-    below = is_positive_semidefinite(combine((1, L), (-1, product(product(L, D), L))))
-    named = document["goal"] in (("descent",) if M is None else _T_GOALS)
-    attained = named and _is_positive(L) and _is_positive(D) and below and inner(L, D) <= _number(document["k"])
+    L, D, M, lower = _problem(document)
+    below = is_positive_semidefinite(combine((1, L), (-1, _between(L, D))))
+    attained = _is_positive(D) and below and inner(L, D) <= _number(document["k"])
     if document["momentum"]:
-        return attained and M is not None and lower > 0 and _has_value(product(product(D, L), D), M, lower**2)
+        return attained and lower > 0 and _has_value(_between(D, L), M, lower**2)
     return attained and _has_value(D, M, lower)
 
 
 def _judge_method(document: Plain) -> bool:
-    L, D, A = _symmetric(document["L"]), _symmetric(document["D"]), _matrix(document["A"])
-    h, lower = [_number(x) for x in document["h"]], _number(document["lower"])
-    M = None if document["M"] is None else _symmetric(document["M"])
+    L, D, M, lower = _problem(document)
+    A, h = _matrix(document["A"]), [_number(x) for x in document["h"]]
     gram = product(product(transpose(A), L), A)
     holds = (
-        document["goal"] in (("descent",) if M is None else _T_GOALS)
-        and _is_positive(L)
-        and all(0 < x <= 1 for x in h)
+        all(0 < x <= 1 for x in h)
         and sum(h) <= _number(document["k"])
-        and is_positive_semidefinite(combine((1, rational(np.eye(len(L)))), (-1, gram)))
-        and is_positive_semidefinite(combine((1, _between(A, h)), (-1, D)))
+        and _is_positive(D)
+        and is_positive_semidefinite(combine((1, _identity(len(L))), (-1, gram)))
+        and is_positive_semidefinite(combine((1, _weighted(A, h)), (-1, D)))
     )
     if not document["momentum"]:
         return holds and _has_value(D, M, lower)
     w = [_number(x) for x in document["w"]]
-    weighted = _between(A, [x * y for x, y in zip(w, h, strict=True)])
     slow = lower > 0 and all(lower**2 * x <= y for x, y in zip(w, h, strict=True))
-    return holds and slow and M is not None and _has_value(weighted, M, Fraction(1))
+    weighted = _weighted(A, [x * y for x, y in zip(w, h, strict=True)])
+    return holds and slow and _has_value(weighted, M, Fraction(1))
 
 
-def _between(A: Rational, diagonal: list[Fraction]) -> Rational:
+def _weighted(A: Rational, diagonal: list[Fraction]) -> Rational:
+    """A Diag(diagonal) Aᵀ."""
     scaled = [[a * x for a, x in zip(row, diagonal, strict=True)] for row in A]
     return product(scaled, transpose(A))
 
 
-_JUDGES: dict[str, Callable[[Plain], bool]] = {
-    "node": _judge_node,
-    "limit": _judge_limit,
-    "method": _judge_method,
-}
+_JUDGES: dict[str, Callable[[Plain], bool]] = {"node": _judge_node, "limit": _judge_limit, "method": _judge_method}
 
 
-# ---------------------------------------------------------------- the library's answers
+# ---------------------------------------------------------------- the library's answers, as documents
 
 
-def _solve_node(document: Plain) -> float:
-    result = optimal_stepsize(**_node(document).arguments, momentum=document["V"] is not None)
-    return result.log_det if document["M"] is None else result.rate
+def _sketch(law: Plain, d: int) -> Sketch:
+    """The sketch of a file as the library has it."""
+    kind = law["kind"]
+    values = {name: np.array([float.fromhex(x) for x in law[name]]) for name in ("q", "p", "weights") if name in law}
+    if kind in ("RandK", "Gaussian"):
+        return (RandK if kind == "RandK" else Gaussian)(d, law["k"])
+    if kind == "LayerWise":
+        return LayerWise([_sketch(layer, n) for n, layer in zip(law["sizes"], law["layers"], strict=True)])
+    if kind == "Identity":
+        return Identity(d)
+    if kind == "BernQ":
+        return BernQ(values["q"], law["sizes"])
+    if kind in ("IndependentSampling", "SystematicSampling"):
+        return (IndependentSampling if kind == "IndependentSampling" else SystematicSampling)(values["p"])
+    if kind == "vectors":
+        return DiagonalSketch.from_support(_nearest(_matrix(law["vectors"])), values["weights"])
+    return FiniteSketch(np.array([_nearest(_symmetric(S)) for S in law["matrices"]]), values["weights"])
 
 
-def _solve_limit(document: Plain) -> float:
-    goal, M = document["goal"], None
-    if document["M"] is not None:  # a t, whatever its name
-        goal, M = "linear", _nearest(_symmetric(document["M"]))
+def _structure(plain: Plain) -> Any:
+    if plain["W"] is not None:
+        return Direction(_nearest(_symmetric(plain["W"])), plain["sizes"])
+    return BlockDiagonal(plain["sizes"])
+
+
+def _goal(document: Plain) -> dict[str, Any]:
+    M = _nearest(_symmetric(document["M"])) if document["goal"] == "linear" else None
+    return {"goal": document["goal"], "strong_convexity": M}
+
+
+def _rival(document: Plain, D: Any, lower: float, **other: Any) -> Plain:
+    return {**document, "D": [[float(x).hex() for x in row] for row in D], "lower": lower.hex(), **other}
+
+
+def _solve_node(document: Plain) -> Plain:
+    L = _nearest(_symmetric(document["L"]))
+    momentum = document["V"] is not None
+    sketch, structure = _sketch(document["sketch"], len(L)), _structure(document["structure"])
+    options = {"algorithm": document["method"], "structure": structure, "momentum": momentum, "tol": 1e-9}
+    result = optimal_stepsize(L, sketch, **_goal(document), **options)
+    V = result.inverse_curvature
+    V = V * np.eye(len(L)) if isinstance(V, float) else V
+    plain_V = None if V is None else [[float(x).hex() for x in row] for row in V]
+    return _rival(document, result.D, result.log_det if document["M"] is None else result.rate, V=plain_V)
+
+
+def _solve_limit(document: Plain) -> Plain:
     L, k = _nearest(_symmetric(document["L"])), float.fromhex(document["k"])
-    limit = compression_limit(L, k, goal=goal, strong_convexity=M, momentum=document["momentum"])
-    return limit.certificate.log_det if document["M"] is None else limit.value
+    limit = compression_limit(L, k, **_goal(document), momentum=document["momentum"])
+    value = limit.certificate.log_det if document["M"] is None else limit.value
+    rival = _rival(document, limit.D, value, kind="limit")
+    return {name: rival[name] for name in _KEYS | _OWN_KEYS["limit"]}
 
 
-_SOLVERS: dict[str, Callable[[Plain], float]] = {
-    "node": _solve_node,
-    "limit": _solve_limit,
-    "method": _solve_limit,
-}
+_SOLVERS: dict[str, Callable[[Plain], Plain]] = {"node": _solve_node, "limit": _solve_limit, "method": _solve_limit}

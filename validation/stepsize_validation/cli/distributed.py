@@ -42,7 +42,6 @@ _EXAMPLES = """examples:
   stepsize-opt solve-distributed L1.npy L2.npy --sketch randk:8 --sketch randk:2 --initial-gap 0.7 --delta-inf 0.01
   stepsize-opt solve-distributed --data breast_cancer --clients 10 --sketch randk:1 --structure diagonal
   stepsize-opt solve-distributed --data digits --clients 20 --sketch randk:10% --epsilon2 1e-3 --json
-  stepsize-opt solve-distributed L1.npy L2.npy --sketch randk:8 --initial-gap 1 --delta-inf 0 --certificate D.cert.json
   stepsize-opt solve-distributed --data breast_cancer --clients 5 --sketch randk:1 --compare
   stepsize-opt solve-distributed --data breast_cancer --clients 5 --sketch randk:1 --seeds shared --goal descent
 
