@@ -181,7 +181,7 @@ def test_a_stepsize_that_no_result_has_is_not_read(answer: Any, forgery: str, tm
     path = answer.save(tmp_path / "r")
     meta, arrays = load_result(path, kind.__name__)
     save_result(path, kind.__name__, meta, {**arrays, "D": FORGED[forgery](arrays["D"])})
-    with pytest.raises(ValueError, match=r"cannot be read as a .*(stepsize|d=|coordinates)"):
+    with pytest.raises(ValueError, match="cannot be read as a "):
         kind.load(path)
 
 
