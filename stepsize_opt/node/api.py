@@ -99,7 +99,8 @@ def optimal_stepsize(
     max_iters
         Iterations of each solve, at least 1, or None for the solver's default.  A limit never raises an error: the best
         answer so far is returned with its certificate and the status ``user_limit``.  Without a point from the solver,
-        D is the best multiple of a plain matrix, as ``message`` explains.
+        D is the best multiple of a plain matrix, as ``message`` explains.  Ctrl-C during a solve does the same, with
+        the status ``interrupted``, and raises no KeyboardInterrupt.
     warm_start
         The StepsizeResult of a nearby problem of the same size; the native solver starts from it.
     n_jobs

@@ -149,7 +149,8 @@ def _under_descent(component: Component, outcome: Outcome, tol: float) -> Piece:
         if at.feasible:
             at, D = component.in_original_units(at)
             found.append((_judged(at, component, dual, tol), at, D))
-            if found[-1][0].is_optimal(tol):
+            # Rounding is not what an answer lacks whose solve was stopped.
+            if outcome.status.is_stopped or found[-1][0].is_optimal(tol):
                 break
     if not found:
         # The condition makes H ⪰ D ≻ 0: take the best multiple of the raw point, or of a plain matrix, that has it.

@@ -353,11 +353,8 @@ class TestTooLarge:
     def test_python(self) -> None:
         with pytest.raises(ValueError, match="GB of memory"):
             _ = LayerWise([RandK(self.d, 5), BernQ(0.5, 5)]).map
-        stepsize, certificate = (
-            BlockStepsize([np.arange(self.d)], [np.ones(self.d)]),
-            replace(RESULT.certificate, d=self.d),
-        )
-        large = replace(RESULT, stepsize=stepsize, certificate=certificate)
+        stepsize = BlockStepsize([np.arange(self.d)], [np.ones(self.d)])
+        large = replace(RESULT, stepsize=stepsize, certificate=replace(RESULT.certificate, d=self.d))
         with pytest.raises(ValueError, match="80 GB, but there are"):
             _ = large.D
 

@@ -25,6 +25,7 @@ from stepsize_opt import (
     optimal_stepsize,
 )
 from stepsize_opt.goals import iterations_needed, linear_iterations
+from stepsize_opt.node import solve as node_solve
 from stepsize_opt.problems import LeastSquares, LogisticRegression, Objective
 from stepsize_opt.proofs.certificate import Certificate
 from stepsize_opt.results import StepsizeResult
@@ -126,6 +127,16 @@ def test_the_condition_holds_for_the_paper_and_a_limit_is_no_error(goal: str) ->
     assert goal == "convex" or result.satisfies_condition == (goal == "paper")
     stopped = optimal_stepsize(L, SKETCH, max_iters=1, tol=1e-12, **arguments_of(goal, L))
     assert stopped.status == "user_limit" and stopped.certificate.feasible
+
+
+@pytest.mark.parametrize("goal", ["descent", "euclidean"])
+def test_a_stopped_solve_is_proved_in_one_precision(goal: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second proof in twice the precision closes gaps of rounding, which are not those of a stopped solve."""
+    used = []
+    proved = node_solve.Descent
+    monkeypatch.setattr(node_solve, "Descent", lambda *given: used.append(given) or proved(*given))
+    result = optimal_stepsize(L, SKETCH, max_iters=1, tol=1e-12, **arguments_of(goal, None))
+    assert result.status == "user_limit" and result.gap > 1e-6 and len(used) == 1
 
 
 def test_commuting_methods_have_the_same_convex_optimum() -> None:
