@@ -293,18 +293,24 @@ class SeenFrom:
         return np.asarray(half + half.T)
 
 
+_LARGEST = 1e300  # of an entry: the sum of two is a float
+
+
 def curvature_loss(frame: Frame, Rt: Matrix, g: Matrix) -> float:
     """½⟨g, K⁻¹g⟩; infinite when B or R is not numerically positive definite."""
     Bt = frame.Bt
     if Bt.ndim == 1:
         root = 1.0 / np.sqrt(Bt)
         scale = np.multiply.outer(root, root)
-        R, g = Rt * scale, g * scale
+        with np.errstate(over="ignore"):
+            R, g = Rt * scale, g * scale
     else:
         K = cholesky(Bt)
         if K is None:
             return math.inf
         R, g = (lower_solve(K, lower_solve(K, M).T) for M in (Rt, g))
+    if not np.abs(R).max() < _LARGEST:
+        return math.inf
     rho, U = eigh(sym(R))
     if not rho[0] > 0.0:
         return math.inf
