@@ -35,9 +35,6 @@ from stepsize_solvers.programs.types import (
     connected_labels,
 )
 
-# Up to this size the number of calls counts: P is kept, and the entrywise product is one call in the place of four.
-_SMALL = 40
-
 
 class PositiveMap(ABC):
     """A linear map 𝒬 on d×d symmetric matrices that sends the PSD cone into itself."""
@@ -156,11 +153,9 @@ class DiagonalPlusScaled(_Entrywise):
         return not self.alpha.any()
 
     def apply(self, M: Matrix) -> Matrix:
-        return self._small * M if self.d <= _SMALL else _diagonal_plus_scaled(self.alpha, self.beta, M)
+        return _diagonal_plus_scaled(self.alpha, self.beta, M)
 
     def magnitude(self, M: Matrix) -> Matrix:
-        if self.d <= _SMALL:
-            return np.abs(self._small) * M
         return _diagonal_plus_scaled(np.abs(self.alpha), abs(self.beta), M)
 
     def centered(self) -> DiagonalPlusScaled:
@@ -175,15 +170,6 @@ class DiagonalPlusScaled(_Entrywise):
 
     @property
     def hadamard_matrix(self) -> Matrix:
-        return self._small if self.d <= _SMALL else self._matrix()
-
-    @cached_property
-    def _small(self) -> Matrix:
-        P = self._matrix()
-        P.setflags(write=False)
-        return P
-
-    def _matrix(self) -> Matrix:
         P = np.full((self.d, self.d), self.beta)
         add_to_diagonal(P, self.alpha)
         return P
@@ -204,7 +190,6 @@ def _diagonal_plus_scaled(alpha: Vector, beta: float, M: Matrix) -> Matrix:
 class Hadamard(_Entrywise):
     """𝒬(M) = P ∘ M with P ⪰ 0 (Schur's product theorem makes it positive).
 
-    A stack of matrices P, of shape (m, d, d), is the map of each member of such a stack; it can be applied and bounded.
     Use ``hadamard`` to get the cheaper ``DiagonalPlusScaled`` where P allows it.
     ``roundings`` is how many roundings each entry of P went through: it is within (1 ± 2⁻⁵³)^roundings of the
     exact coefficient.
