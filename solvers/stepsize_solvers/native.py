@@ -127,10 +127,9 @@ def _timed(program: Program, settings: Settings) -> Outcome:
 def _solve(program: Program, settings: Settings, options: NativeOptions) -> Outcome:
     pattern, condition, objective = program.pattern, program.condition, program.objective
     if objective is not None and not program.families:
-        left = _as_product(objective.left) if program.d <= Sizes.ONE_PRODUCT else objective.left
         if objective.floor is None:
-            return _solve_metric(left, pattern, settings, options)
-        return _solve_floor(left, objective.floor, pattern, settings, options)
+            return _solve_metric(objective.left, pattern, settings, options)
+        return _solve_floor(objective.left, objective.floor, pattern, settings, options)
     if condition is None:
         return solve_families(program, settings)
     assert condition.B is not None  # by the definition of Program.condition
@@ -141,12 +140,6 @@ def _solve(program: Program, settings: Settings, options: NativeOptions) -> Outc
     if P is not None:
         return _solve_diagonal(P * B, settings)
     return _solve_condition(replace(condition, B=B), pattern, settings, options)
-
-
-def _as_product(family: Family) -> Family:
-    """The family with 𝒬(M) = P∘M by one product, without the shortcuts of structured maps."""
-    P = family.Q.hadamard_matrix
-    return family if P is None else replace(family, Q=Hadamard(P))
 
 
 # ---------------------------------------------------------------- the condition
@@ -160,8 +153,9 @@ def _solve_condition(family: Family, pattern: Pattern, settings: Settings, optio
         return found
     progress: Progress[ConditionPoint] = Progress(pattern.d, Limits.of(settings, _MOST_STEPS), *_CONDITION)
     over = listed(family.Q, pattern, _most_condition_unknowns(family.Q, pattern))
-    if (over is not None and pattern.W is None) or is_graded(family.Q):
-        family = _as_product(family)
+    P = family.Q.hadamard_matrix
+    if is_graded(family.Q) and P is not None:
+        family = replace(family, Q=Hadamard(P))  # sums of a structured map lose the small coefficients
     single = pattern.is_full and pattern.d >= options.single_precision_from
     problem = Condition(family, pattern, settings.tol, progress.work, over, single)
     start = None if settings.warm_start is None else warm_start(problem, settings.warm_start)

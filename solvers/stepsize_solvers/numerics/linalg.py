@@ -113,16 +113,12 @@ def triangular_inverse(K: Array) -> Array:
 
 def lower_product(K: Array, M: Array) -> Array:
     """K M for a lower triangular K, at half the cost of a product."""
-    if len(K) <= Sizes.ONE_PRODUCT:
-        return np.asarray(K.dot(M))
-    return np.asarray(_trmm(K)(1.0, K, M, lower=1))
+    return np.asarray(_trmm(K)(1.0, K, M, 0, 1))  # side, lower: keywords take as long as a small product
 
 
 def lower_transposed_product(K: Array, M: Array) -> Array:
     """Kᵀ M for a lower triangular K, at half the cost of a product."""
-    if len(K) <= Sizes.ONE_PRODUCT:
-        return np.asarray(K.T.dot(M))
-    return np.asarray(_trmm(K)(1.0, K, M, lower=1, trans_a=1))
+    return np.asarray(_trmm(K)(1.0, K, M, 0, 1, 1))  # side, lower, trans_a
 
 
 def lower_solve(K: Array, M: Array) -> Array:
@@ -133,10 +129,8 @@ def lower_solve(K: Array, M: Array) -> Array:
 
 def lower_congruence(K: Array, M: Array) -> Array:
     """Kᵀ M K for a lower triangular K and a symmetric M, symmetric up to rounding."""
-    if len(K) <= Sizes.ONE_PRODUCT:
-        return np.asarray(K.T.dot(M).dot(K))
-    half = _trmm(K)(1.0, K, M.T, lower=1, trans_a=1)
-    return np.asarray(_trmm(K)(1.0, K, half, side=1, lower=1, overwrite_b=1))
+    half = _trmm(K)(1.0, K, M.T, 0, 1, 1)  # side, lower, trans_a
+    return np.asarray(_trmm(K)(1.0, K, half, 1, 1, 0, 0, 1))  # side, lower, trans_a, diag, overwrite_b
 
 
 def congruence_diagonal(A: Array, M: Array) -> Array:
