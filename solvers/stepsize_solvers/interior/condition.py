@@ -12,7 +12,7 @@ and the curvature of the Lagrangian is 𝒦[X] = X + Π(B̃XR̃ + R̃XB̃).  The
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -22,7 +22,7 @@ from stepsize_solvers.interior.dense import FactorisedSystem, Unknowns
 from stepsize_solvers.interior.driver import IterativeSystem
 from stepsize_solvers.interior.frame import Frame, effective_beta, is_graded
 from stepsize_solvers.interior.problem import InequalityPoint, Rules, Step, System
-from stepsize_solvers.interior.schur import Kept, SchurSystem
+from stepsize_solvers.interior.schur import SchurSystem
 from stepsize_solvers.numerics import (
     Array,
     Bounds,
@@ -46,8 +46,6 @@ _FACTORISED = Rules(predictor=True, step_fraction=0.99, to_boundary=True, correc
 # 10⁻⁵ is left.
 _DOUBLE_BELOW = 0.01
 _LOW_CONDITION = 300.0
-# Below this dual residual the iterates follow the central path.
-_SETTLED = 0.1
 _BY_GRADIENTS = Rules(predictor=False, step_fraction=0.97)
 
 
@@ -127,7 +125,6 @@ class Condition:
     work: Work
     over: Unknowns | None = None
     single: bool = False
-    kept: Kept = field(default_factory=Kept)
 
     @cached_property
     def beta(self) -> float:
@@ -196,11 +193,8 @@ class Condition:
         if self.over is not None:
             return FactorisedSystem.of(p, p.frame, p.Rt, self.over, identity=True)
         dtype = np.float32 if self.single else np.float64
-        schur = SchurSystem.of(p.frame, p.Rt, p.scaling, self.beta, dtype, self.work, self.kept.inverse)
-        if schur is None:
-            return None
-        self.kept.keep(schur.schur.inverse, p.residual_norm < _SETTLED)
-        return IterativeSystem(p, schur, single=self.single)
+        schur = SchurSystem.of(p.frame, p.Rt, p.scaling, self.beta, dtype, self.work)
+        return None if schur is None else IterativeSystem(p, schur, single=self.single)
 
     def moved(self, p: ConditionPoint, step: Step, length: float) -> ConditionPoint | None:
         found, L = p.frame.moved(length * step.X), cholesky(p.Zt + length * step.change_of_Z)
@@ -225,7 +219,7 @@ class Condition:
         double = self.point(p.D, p.Z) if p.is_low else p
         if not self.single or double is None or double.found_scaling is None:
             return None
-        return replace(self, single=False, kept=Kept()), double
+        return replace(self, single=False), double
 
     def details(self, p: ConditionPoint) -> dict[str, str]:
         return {"mu": f"{p.scaling.mu:.2e}", "residual": f"{p.residual_norm:.2e}", "cg": str(self.work.cg_iterations)}

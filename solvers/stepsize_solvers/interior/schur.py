@@ -58,8 +58,6 @@ _DIAGONAL_FLOOR = 0.003
 # A typical diagonal of F′𝒦⁻¹F′*; T is above 3 in the slack block, so a guess is enough.
 _TYPICAL = 0.1
 _MOST_ITERATIONS = 400
-# A polynomial is used for so many steps.
-_STEPS_KEPT = 8
 
 
 class Jacobian(Protocol):
@@ -238,23 +236,6 @@ class Curvature:
         return np.asarray(1.0 + outer + outer.T)
 
 
-@dataclass
-class Kept:
-    """The polynomial of the steps before, while the iterates follow the central path and 𝒦 changes slowly.
-
-    Only one of degree one: whatever the spectrum, it is a positive multiple of the Jacobi preconditioner and at worst
-    leaves more of the residual behind.
-    """
-
-    inverse: ChebyshevInverse | None = None
-    steps: int = 0
-
-    def keep(self, inverse: ChebyshevInverse, settled: bool) -> None:
-        """Keep the polynomial of a step for the next one if it may be used again."""
-        self.steps = 0 if self.inverse is None else self.steps + 1
-        self.inverse = inverse if settled and inverse.degree == 1 and self.steps < _STEPS_KEPT else None
-
-
 @dataclass(frozen=True, eq=False)
 class SchurSystem:
     """The linearised optimality conditions at one point, ready to be solved for several right-hand sides."""
@@ -273,11 +254,10 @@ class SchurSystem:
         beta: float,
         dtype: type[np.floating[Any]],
         work: Work,
-        known: ChebyshevInverse | None = None,
     ) -> SchurSystem | None:
         """Operators, preconditioner and Chebyshev inverse at a point; None where rounding leaves 𝒦 or W indefinite.
 
-        ``beta`` is the scalar stand-in for 𝒬; ``known``: a polynomial for 𝒦 of a point nearby.
+        ``beta`` is the scalar stand-in for 𝒬.
         """
         pattern, t, d = frame.pattern, scaling.t, frame.d
         r = max(1, int(np.searchsorted(t, _SLACK)))
@@ -289,10 +269,7 @@ class SchurSystem:
         if not (t[0] > 0.0 and J.min() > 0.0):
             return None
         mask = None if pattern.is_full else pattern.blocks(np.ones((d, d)))
-        if known is None:
-            inverse = chebyshev_inverse(curvature, J, mask)
-        else:
-            inverse = replace(known, curvature=curvature, J=J)
+        inverse = chebyshev_inverse(curvature, J, mask)
         full: Jacobian = PatternJacobian(curvature.frame, V)
         active = full
         if frame.Bt.ndim == 1:
