@@ -26,13 +26,10 @@ from stepsize_solvers.numerics.linalg import (
     sym,
     triangular_inverse,
 )
-from stepsize_solvers.numerics.sizes import Sizes
 
 # Bisection ends when the bracket is this narrow; the fraction to the boundary of a step hides what is left.
 _RESOLUTION = 0.04
 _MOST_TRIALS = 12
-# Eigenvalues of a matrix of at most this condition are right to four digits in single precision: enough for a scaling.
-_MODERATE = 1e3
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,28 +89,12 @@ class Scaling:
         return np.asarray(self.G @ product @ self.G.T)
 
 
-def _moderate_eigh(M: Array) -> tuple[Array, Array]:
-    """Eigenvalues and eigenvectors, from single precision for a large matrix of moderate condition.
-
-    KᵀZK is a multiple of the identity on the central path.  An error of it relative to its eigenvalues is one of W in
-    the metric of F and Z, whatever *their* condition numbers.
-    """
-    if len(M) < Sizes.SINGLE_PRECISION or M.dtype == np.float32:
-        return eigh(M)
-    scale = float(np.trace(M)) / len(M)
-    if scale > 0.0:
-        w, U = eigh((M / scale).astype(np.float32))
-        if w[-1] < _MODERATE * w[0]:
-            return w.astype(np.float64) * scale, U.astype(np.float64)
-    return eigh(M)
-
-
 def nesterov_todd(F: Array, Z: Array) -> Scaling | None:
     """The scaling of the pair, or None when one of them is not numerically positive definite."""
     K = cholesky(F)
     if K is None:
         return None
-    squares, U = _moderate_eigh(lower_congruence(K, Z))
+    squares, U = eigh(lower_congruence(K, Z))
     if not squares[0] > 0.0:
         return None
     v = np.sqrt(squares)
