@@ -22,10 +22,9 @@ import numpy as np
 from stepsize_solvers.interior.condition import Condition, ConditionPoint
 from stepsize_solvers.interior.frame import Frame, is_graded
 from stepsize_solvers.numerics import (
-    Array,
     Gram,
-    Sizes,
     cholesky,
+    eigenvalues,
     eigh,
     largest_eigenvalue,
     smallest_eigenvalue,
@@ -92,46 +91,12 @@ def _frames(left: Family, pattern: Pattern, exponents: Matrix) -> Iterator[Frame
             yield Frame(left.Q, left.a, pattern, Gram(C), Gram(E), Bt, log_det)
 
 
-@dataclass(frozen=True, eq=False)
-class _Stacked:
-    """The powers W of a full D under 𝒬(M) = P∘M, their log det and the m_j; arrays of shape (2, n, …)."""
-
-    W: Array
-    log_det: Array
-    m: Array
-
-    @staticmethod
-    def of(left: Family, pattern: Pattern, exponents: Matrix) -> _Stacked | None:
-        """All of them at once, more operations in fewer calls; None where that is slower, or B is not definite."""
-        P = left.Q.hadamard_matrix if pattern.is_full and pattern.d <= Sizes.STACKED_POWERS else None
-        if P is None or left.B is None:
-            return None
-        B, scale = _unit_diagonal(left.B, left.Q)
-        (w, U), (w2, U2) = eigh(B), eigh(P * B)  # numpy's function for stacks takes longer
-        w, U = np.array((w, w2)), np.array((U, U2))
-        if not w[:, -1].min() > 0.0:
-            return None
-        w = np.maximum(w, _EIGENVALUE_FLOOR * w[:, -1:])
-        half = w[:, None, :] ** (-0.5 * exponents[:, :, None])
-        root, inverse = U[:, None] * half[:, :, None, :], U[:, None] / half[:, :, None, :]
-        W = root @ root.swapaxes(-1, -2)
-        m = np.linalg.eigvalsh(inverse.swapaxes(-1, -2) @ (P * (W @ B @ W)) @ inverse)
-        log_det = 2.0 * (np.log(half).sum(axis=-1) + np.log(scale).sum())
-        return _Stacked(W * np.multiply.outer(scale, scale), log_det, np.maximum(m, 0.0))
-
-
 # ---------------------------------------------------------------- the condition
 
 
 def power_start(family: Family, pattern: Pattern) -> Start | None:
     """The best of the powers on the boundary of the condition; None when there is none."""
     d, graded = pattern.d, is_graded(family.Q)
-    stacked = None if graded else _Stacked.of(family, pattern, _FOR_CONDITION)
-    if stacked is not None:
-        tops = stacked.m[..., -1]
-        values = stacked.log_det - d * np.log(tops)
-        i, j = np.unravel_index(int(values.argmax()), values.shape)
-        return Start(stacked.W[i, j] / tops[i, j], float(values[i, j]))
     best: Start | None = None
     for frame in _frames(family, pattern, _FOR_GRADED if graded else _FOR_CONDITION):
         top = largest_eigenvalue(frame.quadratic)
@@ -225,29 +190,27 @@ def metric_start(left: Family, pattern: Pattern, warm: Matrix | None) -> Matrix 
         if m is not None:
             return best_multiple(m, left.a) * given
         return None if warm is None else metric_start(left, pattern, None)
-    stacked = _Stacked.of(left, pattern, _FOR_METRIC)
-    if stacked is not None:
-        values = stacked.log_det + _values(stacked.m, left.a).max(axis=-1)
-        i, j = np.unravel_index(int(values.argmax()), values.shape)
-        return np.asarray(best_multiple(stacked.m[i, j], left.a) * stacked.W[i, j])
-    best: tuple[float, Matrix] | None = None
+    best: tuple[float, Vector, Frame] | None = None
     for frame in _frames(left, pattern, _FOR_METRIC):
         m = _spectrum(frame)
         if m is None:
             continue
         value = frame.log_det + float(_values(m, left.a).max())
         if best is None or value > best[0]:
-            best = (value, best_multiple(m, left.a) * frame.D)
-    return None if best is None else best[1]
+            best = (value, m, frame)
+    if best is None:
+        return None
+    _, m, frame = best
+    return np.asarray(best_multiple(m, left.a) * frame.D)
 
 
 def _spectrum(frame: Frame) -> Vector | None:
     """The numbers m_j, ascending; None when they are no numbers."""
-    m = np.linalg.eigvalsh(frame.quadratic)
+    m = eigenvalues(frame.quadratic)
     return np.maximum(m, 0.0) if 0.0 < m[-1] < math.inf else None
 
 
-def _values(m: Array, a: float) -> Array:
-    """Σ_j log(γ(a − γm_j)) for each of the multiples tried; m may be a stack of spectra."""
-    gamma = (a / m[..., -1:, None]) * _FRACTIONS[:, None]
-    return np.asarray(np.log(gamma * (a - gamma * m[..., None, :])).sum(axis=-1))
+def _values(m: Vector, a: float) -> Vector:
+    """Σ_j log(γ(a − γm_j)) for each of the multiples tried."""
+    gamma = (a / m[-1]) * _FRACTIONS[:, None]
+    return np.asarray(np.log(gamma * (a - gamma * m)).sum(axis=1))

@@ -18,6 +18,7 @@ from stepsize_solvers.numerics.linalg import (
     congruence_diagonal as congruence_diagonal,
     congruence_of_symmetric as congruence_of_symmetric,
     dominant_vector as dominant_vector,
+    eigenvalues as eigenvalues,
     eigh as eigh,
     largest_eigenvalue as largest_eigenvalue,
     log_det_from_cholesky as log_det_from_cholesky,

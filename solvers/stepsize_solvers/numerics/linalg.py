@@ -97,11 +97,16 @@ def eigh(M: Array) -> tuple[Array, Array]:
     return values, vectors
 
 
-def smallest_eigenvalue(M: Array) -> float:
-    """λmin(M), by reduction to tridiagonal form."""
+def eigenvalues(M: Array) -> Array:
+    """Eigenvalues ascending, by reduction to tridiagonal form."""
     syevd = lapack.ssyevd if M.dtype == np.float32 else lapack.dsyevd
     w, _, info = syevd(M.T, 0, 1)  # compute_v, lower
-    return float(w[0]) if info == 0 else float(np.linalg.eigvalsh(M)[0])
+    return np.asarray(w if info == 0 else np.linalg.eigvalsh(M))
+
+
+def smallest_eigenvalue(M: Array) -> float:
+    """λmin(M)."""
+    return float(eigenvalues(M)[0])
 
 
 def triangular_inverse(K: Array) -> Array:

@@ -35,8 +35,6 @@ class Sizes:
     PLAIN_PRODUCTS = 64
     # Up to here conjugate gradients on all rows are faster than on the active ones, by a tenth at d = 20 and 28.
     ALL_ROWS = 30
-    # Up to here all powers of a start are computed at once: the number of calls counts, beyond it that of operations.
-    STACKED_POWERS = 40
     # Up to here a full reduction to tridiagonal form is as fast as a few Lanczos steps in Python.
     LANCZOS = 64
     # Up to here an eigendecomposition is as fast as power steps for a dominant vector.
