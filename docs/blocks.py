@@ -455,3 +455,31 @@ def _leads(budget: int) -> str:
 
 
 BLOCKS |= {f"training-lead-{budget}": functools.partial(_leads, budget) for budget in (10, 30)}
+
+
+# The Flower page
+
+
+@block
+def _flower_bytes() -> str:
+    rows = read("flower").query("table == 'bytes' and level != 0.001")
+    sent = rows["up"].map("{:.1f}".format) + " / " + rows["down"].map("{:.1f}".format)
+    case = rows["problem"].replace("logistic", "random") + ", " + rows["level"].map("{:g}".format)
+    cells = rows.assign(case=case, sent=sent.where(np.isfinite(rows["up"]), "—"))
+    table = cells.pivot(index="method", columns="case", values="sent").loc[rows["method"].unique(), case.unique()]
+    setup = rows.drop_duplicates("method").set_index("method")["setup"].map("{:.1f}".format)
+    return markdown(table.assign(setup=setup), "method")
+
+
+def _gap(case: str) -> str:
+    """Return the gap over the living clients after 60 rounds, as a power of ten."""
+    gaps = read("flower").query("table == 'forgotten'").set_index("method")["gap"]
+    digit, power = f"{gaps[case]:.1e}".split("e")
+    return f"${digit}\\cdot10^{{{int(power)}}}$"
+
+
+BLOCKS |= {
+    "flower-alive": lambda: _gap("nobody dies"),
+    "flower-never": lambda: _gap("never forgotten"),
+    "flower-forgotten": lambda: _gap("forgotten after 20 rounds"),
+}

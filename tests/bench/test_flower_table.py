@@ -1,4 +1,4 @@
-"""The baselines of the table on the Flower page: DASHA and MARINA without compression are gradient descent."""
+"""The baselines of the table on the Flower page: without compression or local steps they are gradient descent."""
 
 from __future__ import annotations
 
@@ -8,27 +8,15 @@ import numpy as np
 import pytest
 
 from benchmarks import flower
-from stepsize_opt.problems import Federated
+from stepsize_opt.problems import Federated, Quadratic
+from stepsize_validation.data import Dataset, federated_logistic
 
 
 @pytest.fixture
 def f() -> Federated:
     rng = np.random.default_rng(0)
-    return Federated(tuple(flower.SquaredError(rng.standard_normal((30, 6))) for _ in range(3)))
-
-
-def test_the_loss_has_its_gradient_and_its_smoothness(f: Federated) -> None:
-    rng = np.random.default_rng(1)
-    X, step = rng.standard_normal((4, 6)), 1e-6
-    for j, e in enumerate(step * np.eye(6)):
-        np.testing.assert_allclose((f.value(X + e) - f.value(X - e)) / (2 * step), f.gradient(X)[:, j], atol=1e-9)
-    Y = X + rng.standard_normal((4, 6))
-    above = (
-        f.value(X) + np.sum(f.gradient(X) * (Y - X), axis=1) + 0.5 * np.sum((Y - X) @ f.smoothness() * (Y - X), axis=1)
-    )
-    assert np.all(f.value(Y) <= above)
-    s = np.linspace(0.0, 1.0, 100_001)
-    assert np.abs(2 * s * (1 - s) ** 2 * (3 * s - 1)).max() < flower.CURVATURE
+    parts = (Dataset("random", rng.standard_normal((30, 6)), rng.choice([-1.0, 1.0], 30)) for _ in range(3))
+    return federated_logistic(tuple(parts), 0.01, "ridge")
 
 
 @pytest.mark.parametrize("method", [flower.dasha, flower.marina])
@@ -42,6 +30,32 @@ def test_without_compression_it_is_gradient_descent(
         X = X - gammas[:, None] * f.gradient(X)
         np.testing.assert_allclose(found, X, rtol=1e-12)
         assert np.all(np.asarray(up) == 24) and down == 24
+
+
+@pytest.mark.parametrize("steps", [1, 5])
+def test_fedavg_makes_local_steps_of_every_client(steps: int, f: Federated) -> None:
+    gammas = np.array([0.1, 1.0])
+    X = np.zeros((2, 6))
+    for found, up, down in islice(flower.fedavg(f, gammas, steps), 4):
+        ends = np.zeros((f.n, 2, 6))
+        for i, one in enumerate(f.clients):
+            for j, gamma in enumerate(gammas):
+                x = X[j]
+                for _ in range(steps):
+                    x = x - gamma * one.gradient(x[None])[0]
+                ends[i, j] = x
+        gradient_step = X - gammas[:, None] * f.gradient(X)
+        X = ends.mean(axis=0)
+        assert (steps == 1) == np.allclose(X, gradient_step, rtol=1e-12)
+        np.testing.assert_allclose(found, X, rtol=1e-12)
+        assert up == down == 24
+
+
+def test_dead_clients_hold_the_others_back_until_they_are_forgotten() -> None:
+    rng = np.random.default_rng(2)
+    f = Federated(tuple(Quadratic(np.eye(6), rng.standard_normal(6)) for _ in range(10)))
+    gaps = {gap["method"]: gap["gap"] for gap in flower.forgotten(f, 2, 60)}
+    assert gaps["forgotten after 20 rounds"] < 0.2 * gaps["never forgotten"]
 
 
 @pytest.mark.parametrize("method", [flower.dasha, flower.marina])

@@ -1,26 +1,29 @@
-"""The tables of docs/flower.md: bytes of one client on mushrooms, in the setting of Flower's baseline ``dasha``.
+"""The tables of docs/flower.md: bytes of one client on mushrooms, against FedAvg and Flower's baseline ``dasha``.
 
-PYTHONPATH=tests python -m benchmarks.flower
+PYTHONPATH=tests python -m benchmarks.flower docs/results/flower.csv
 
-The baseline (baselines/dasha in Flower's repository): 5 clients with random rows, a linear model with bias (d = 113),
-x⁰ = 0, rand-10, the loss (1 − σ(b aᵀx))², DASHA (Tyurin, Richtárik 2023) and MARINA (Gorbunov et al. 2021) with a
-first round of full gradients, a = 1/(2ω + 1), p = k/d, and stepsizes 0.25, 0.5 and 1.  Here they have the best of
-MULTIPLES at each level, the median of SEEDS runs, and the runs that find it are not counted.
+Logistic regression with ridge in the setting of the baseline (baselines/dasha in Flower's repository): 5 clients, a
+linear model with bias (d = 113), x⁰ = 0, rand-10, DASHA (Tyurin, Richtárik 2023) and MARINA (Gorbunov et al. 2021)
+with a first round of full gradients, a = 1/(2ω + 1) and p = k/d; rows at random, or sorted by label.  DASHA and MARINA
+have the best of MULTIPLES at each level, the median of SEEDS runs; FedAvg the best of MULTIPLES and LOCAL steps with
+full gradients.  The runs that find the best are not counted.
 
 Bytes of one client: 4 for a float.  DASHA and MARINA: k floats up (the server knows the seeds, so that places cost
-nothing), d in a round of full gradients, and d down, as the baseline sends x.  The methods of this package: what
-``stepsize_opt.flower`` puts into its packets, with 4 bytes for a float.
+nothing), d in a round of full gradients, and d down, as the baseline sends x.  FedAvg: d up and d down.  The methods
+of this package: what ``stepsize_opt.flower`` puts into its packets, with 4 bytes for a float.
 """
 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from stepsize_opt import Feedback, optimal_method
 from stepsize_opt.problems import Federated, find_infimum
@@ -31,41 +34,12 @@ from stepsize_validation.runs import first_below
 
 CLIENTS, K, SEEDS, ROUNDS, RIDGE = 5, 10, 3, 4000, 1e-3
 MULTIPLES: Vector = np.exp2(np.arange(-2, 9, dtype=np.float64))
+LOCAL = {1: 1000, 4: 1000, 16: 500, 64: 250, 256: 60}  # local steps of FedAvg, and rounds at most
 FLOAT = 4
-# max |φ''| of φ(z) = (1 − σ(z))² is below this: with σ = σ(z), φ'' = 2σ(1 − σ)²(3σ − 1), largest near σ = 0.61.
-CURVATURE = 0.1541
 
 Gradients = Callable[[Matrix], Any]
 # A point for each run, and the bytes up and down of each run in this round.
 Rounds = Iterator[tuple[Matrix, Any, Any]]
-
-
-@dataclass(frozen=True, eq=False)
-class SquaredError:
-    """f(x) = (1/m) Σ (1 − σ(bⱼ aⱼᵀx))², the loss of the baseline; rows of ``A`` are bⱼaⱼ."""
-
-    A: Matrix
-
-    @property
-    def d(self) -> int:
-        return int(self.A.shape[1])
-
-    @property
-    def lower_bound(self) -> float:
-        return 0.0
-
-    def smoothness(self) -> Matrix:
-        return CURVATURE * self.A.T @ self.A / len(self.A)
-
-    def value(self, X: Matrix) -> Vector:
-        return np.asarray(np.mean((1.0 - self._sigma(X)) ** 2, axis=1))
-
-    def gradient(self, X: Matrix) -> Matrix:
-        s = self._sigma(X)
-        return np.asarray(-2.0 * (s * (1.0 - s) ** 2) @ self.A / len(self.A))
-
-    def _sigma(self, X: Matrix) -> Matrix:
-        return np.asarray(0.5 * (1.0 + np.tanh(0.5 * (X @ self.A.T))))
 
 
 def rand_k(V: Any, rng: np.random.Generator) -> Any:
@@ -100,6 +74,20 @@ def marina(gradients: Gradients, d: int, gammas: Vector, rng: np.random.Generato
         old, up = new, np.where(full, d, K)
 
 
+def fedavg(f: Federated, gammas: Vector, steps: int) -> Rounds:
+    """Every client makes so many steps from x, and x becomes their mean."""
+    X = np.zeros((len(gammas), f.d))
+    while True:
+        ends = []
+        for one in f.clients:
+            Y = X
+            for _ in range(steps):
+                Y = Y - gammas[:, None] * one.gradient(Y)
+            ends.append(Y)
+        X = np.mean(ends, axis=0)
+        yield X, f.d * FLOAT, f.d * FLOAT
+
+
 def shared_draws(step: Any, gradient: Gradients, d: int, seeds: int) -> Rounds:
     """The subspace method, or momentum: k floats up, and their mean down."""
     generators = [np.random.default_rng(seed) for seed in range(seeds)]
@@ -129,14 +117,20 @@ def feedback_rounds(L: Any, f: Federated) -> Rounds:
         yield server.x[None], (K + 2) * FLOAT + places(K, f.d), (union + 2) * FLOAT + places(union, f.d) + 4 + 1
 
 
-def sampled_feedback(L: Any, f: Federated, present: int, seed: int) -> Iterator[Vector]:
-    """The points of ``FeedbackStrategy`` with so many clients in a round, drawn at random."""
-    feedback, rng = Feedback(L, K, clients=f.n), np.random.default_rng(seed)
+def sampled_feedback(
+    L: Any, f: Federated, present: int, seed: int, *, dead: int = 0, forget_after: float = math.inf, k: int = K
+) -> Iterator[Vector]:
+    """The points of ``FeedbackStrategy`` with so many clients drawn in a round; ``dead`` ones reply once."""
+    feedback, rng = Feedback(L, k, clients=f.n), np.random.default_rng(seed)
     clients: dict[int, Any] = {}
+    seen: dict[int, int] = {}
     x = np.zeros(f.d)
-    server = feedback.server(x, f.value(x[None]))
+    server, now = feedback.server(x, f.value(x[None])), 0
     while True:
-        drawn = np.sort(rng.choice(f.n, present, replace=False))
+        now += 1
+        drawn = [i for i in np.sort(rng.choice(f.n, present, replace=False)) if i >= dead or i not in seen]
+        clients = {i: client for i, client in clients.items() if now - seen[i] <= forget_after}
+        seen |= dict.fromkeys(drawn, now)
         gradients = f.client_gradients(server.x[None])[0]
         messages = [clients.setdefault(i, feedback.client(i)).message(gradients[i]) for i in drawn]
         smallest = float(np.mean([np.abs(message.values).min() for message in messages]))
@@ -148,10 +142,8 @@ def sampled_feedback(L: Any, f: Federated, present: int, seed: int) -> Iterator[
         yield server.x
 
 
-def partial_table(parts: dict[str, Federated], levels: list[float]) -> None:
+def absent(parts: dict[str, Federated], levels: list[float]) -> Iterator[dict[str, Any]]:
     """Rounds until f − f*, over all clients, is below each level: the median of the seeds."""
-    print("| rows | clients in a round | " + " | ".join(f"{level:g}" for level in levels) + " |")
-    print("|---|---:|" + "---:|" * len(levels))
     for name, f in parts.items():
         L, least = f.smoothness(), find_infimum(f).found
         for present in (CLIENTS, 3, 1):
@@ -159,8 +151,31 @@ def partial_table(parts: dict[str, Federated], levels: list[float]) -> None:
             for seed in range(SEEDS):
                 points = np.array(list(islice(sampled_feedback(L, f, present, seed), ROUNDS // 4)))
                 runs.append([first_below(f.value(points) - least, level) or math.inf for level in levels])
-            cells = [f"{median:.0f}" if math.isfinite(median) else "—" for median in np.median(runs, axis=0)]
-            print(f"| {name} | {present} of {CLIENTS} | {' | '.join(cells)} |", flush=True)
+            for level, rounds in zip(levels, np.median(runs, axis=0), strict=True):
+                yield {
+                    "table": "absent",
+                    "problem": name,
+                    "method": f"{present} of {CLIENTS}",
+                    "level": level,
+                    "rounds": rounds,
+                }
+
+
+def forgotten(f: Federated, k: int, rounds: int) -> Iterator[dict[str, Any]]:
+    """f − f* over the living after so many rounds with half of the clients, a tenth of which die after their first."""
+    dead = f.n // 10
+    for name, gone, forget_after in (
+        ("nobody dies", 0, math.inf),
+        ("never forgotten", dead, math.inf),
+        ("forgotten after 20 rounds", dead, 20),
+    ):
+        alive = Federated(f.clients[gone:])
+        least = find_infimum(alive).found
+        gaps = []
+        for seed in range(SEEDS):
+            runs = sampled_feedback(f.smoothness(), f, f.n // 2, seed, dead=gone, forget_after=forget_after, k=k)
+            gaps.append([alive.value(x[None])[0] - least for x in islice(runs, rounds)][-1])
+        yield {"table": "forgotten", "problem": f"d = {f.d}", "method": name, "rounds": rounds, "gap": np.median(gaps)}
 
 
 def places(count: int, d: int) -> int:
@@ -168,7 +183,9 @@ def places(count: int, d: int) -> int:
     return min(2 * count, -(-d // 8))
 
 
-def until(rounds: Rounds, measure: Gradients, levels: list[float], runs: int) -> list[tuple[float, float, int]]:
+def until(
+    rounds: Rounds, measure: Gradients, levels: list[float], runs: int, most: int = ROUNDS
+) -> list[tuple[float, float, int]]:
     """The bytes up and down to each level, medians over the seeds, and which stepsize needs the fewest up.
 
     The rows of a round are seed by seed, ``runs`` stepsizes each.
@@ -177,7 +194,7 @@ def until(rounds: Rounds, measure: Gradients, levels: list[float], runs: int) ->
     down: Any = 0
     found: dict[float, Any] = {}
     with np.errstate(over="ignore", invalid="ignore"):
-        for X, more_up, more_down in islice(rounds, ROUNDS):
+        for X, more_up, more_down in islice(rounds, most):
             up, down, size = up + more_up, down + more_down, measure(X)
             for level in levels:
                 table = found.setdefault(level, np.full((len(X), 2), math.inf))
@@ -189,55 +206,79 @@ def until(rounds: Rounds, measure: Gradients, levels: list[float], runs: int) ->
     return [(*one[np.argmin(one[:, 0])], int(np.argmin(one[:, 0]))) for one in medians]
 
 
-def row(name: str, found: list[tuple[float, float, int]], setup: float, stepsizes: Vector | None = None) -> str:
-    cells = [f"{up / 1e3:.2f} / {down / 1e3:.2f}" if math.isfinite(up) else "—" for up, down, _ in found]
-    used = [f"{stepsizes[i]:g}" for up, _, i in found if math.isfinite(up)] if stepsizes is not None else []
-    return f"| {name} | {' | '.join(cells)} | {setup / 1e3:.1f} | {', '.join(used) or 'none'} |"
+Found = list[tuple[float, float, str]]  # bytes up and down to each level, and what was tuned
 
 
-def table(f: Federated, L: Matrix, measure: Gradients, levels: list[float], proved: dict[str, Any]) -> None:
-    print("| method | " + " | ".join(f"{level:g}" for level in levels) + " | setup | tuned |")
-    print("|---|" + "---:|" * (len(levels) + 2))
+def tuned_fedavg(f: Federated, gammas: Vector, measure: Gradients, levels: list[float]) -> Found:
+    """The best of all stepsizes and numbers of local steps at each level."""
+    runs = {steps: until(fedavg(f, gammas, steps), measure, levels, len(gammas), most) for steps, most in LOCAL.items()}
+    best = []
+    for j in range(len(levels)):
+        steps = min(LOCAL, key=lambda steps: runs[steps][j][0])
+        up, down, i = runs[steps][j]
+        best.append((up, down, f"{MULTIPLES[i]:g}, {steps} steps"))
+    return best
+
+
+def compared(f: Federated, L: Matrix, measure: Gradients, levels: list[float], proved: dict[str, Any]) -> Iterator[Any]:
+    """Every method with what it needs to each level, and the bytes of its setup."""
     gammas = MULTIPLES / np.linalg.eigvalsh(L)[-1]
+    yield "FedAvg, tuned", tuned_fedavg(f, gammas, measure, levels), 0.0
     for name, method in (("DASHA, tuned", dasha), ("MARINA, tuned", marina)):
         rounds = method(f.client_gradients, f.d, np.tile(gammas, SEEDS), np.random.default_rng(0))
-        print(row(name, until(rounds, measure, levels, len(gammas)), 0.0, MULTIPLES), flush=True)
+        found = until(rounds, measure, levels, len(gammas))
+        yield name, [(up, down, f"{MULTIPLES[i]:g}") for up, down, i in found], 0.0
     whole = FLOAT * f.d * (f.d + 1) / 2
-    for name, step in proved.items():
-        rounds = shared_draws(step, f.gradient, f.d, SEEDS)
-        print(row(name, until(rounds, measure, levels, 1), whole), flush=True)
     low_rank = low_rank_bound(L)
-    for name, basis, setup in (
-        ("feedback", L, whole),
-        ("feedback, rank 4 of L", low_rank, FLOAT * low_rank.U.size),
-        ("feedback, no L", None, 0.0),
-    ):
-        print(row(name, until(feedback_rounds(basis, f), measure, levels, 1), setup), flush=True)
+    ours = {name: (shared_draws(step, f.gradient, f.d, SEEDS), whole) for name, step in proved.items()}
+    ours["feedback"] = feedback_rounds(L, f), whole
+    ours["feedback, rank 4 of L"] = feedback_rounds(low_rank, f), FLOAT * low_rank.U.size
+    ours["feedback, no L"] = feedback_rounds(None, f), 0.0
+    for name, (rounds, setup) in ours.items():
+        yield name, [(up, down, "none") for up, down, _ in until(rounds, measure, levels, 1)], setup
 
 
-def main() -> None:
-    data = load_dataset("mushrooms")
-    rows = np.column_stack([data.A.toarray(), np.ones(data.m)])
-    parts = split(Dataset(data.name, rows, data.b), CLIENTS, np.random.default_rng(42))
+def table(name: str, levels: list[float], methods: Iterator[Any]) -> Iterator[dict[str, Any]]:
+    for method, found, setup in methods:
+        for level, (up, down, tuned) in zip(levels, found, strict=True):
+            sent = {"up": up / 1e3, "down": down / 1e3, "setup": setup / 1e3, "tuned": tuned}
+            yield {"table": "bytes", "problem": name, "method": method, "level": level, **sent}
 
-    f = Federated(tuple(SquaredError(np.asarray(part.A) * part.b[:, None]) for part in parts))
-    L = f.smoothness() + RIDGE * np.eye(f.d)  # one-hot columns and the bias are dependent
 
-    # A step that is too long ends where σ is flat: ‖∇f‖ is small there and f is not, so that f has to tell.  f* = 0.
-    print(f"d = {f.d}, k = {K}, {CLIENTS} clients; kB up / down of one client until f ≤\n")
-    table(f, L, f.value, [1e-1, 1e-2, 3e-3, 1e-3], {"subspace": optimal_method(L, K)})
+def absences(data: Dataset) -> Iterator[dict[str, Any]]:
+    """Feedback with clients that are absent or dead."""
+    parts = {"at random": logistic(data, CLIENTS, "shuffled"), "sorted by label": logistic(data, CLIENTS, "label")}
+    yield from forgotten(logistic(data, 20, "label"), K, 60)
+    yield from absent(parts, [1e-2, 1e-3, 1e-4, 1e-6])
 
-    g = federated_logistic(parts, RIDGE, "ridge")
-    L, least = g.smoothness(), find_infimum(g).found
+
+def logistic(data: Dataset, clients: int, how: str) -> Federated:
+    return federated_logistic(split(data, clients, np.random.default_rng(42), how), RIDGE, "ridge")
+
+
+def convex(data: Dataset, name: str, how: str) -> Iterator[dict[str, Any]]:
+    """All methods on logistic regression, until f − f* is below the levels."""
+    f, levels = logistic(data, CLIENTS, how), [1e-2, 1e-3, 1e-4, 1e-6]
+    L, least = f.smoothness(), find_infimum(f).found
     momentum = optimal_method(L, K, goal="linear", strong_convexity=RIDGE, momentum=True).compressor()
-    print(f"\nlogistic regression, ridge {RIDGE:g}; kB up / down of one client until f − f* ≤\n")
-    table(g, L, lambda X: g.value(X) - least, [1e-2, 1e-3, 1e-4, 1e-6], {"momentum": momentum})
+    yield from table(name, levels, compared(f, L, lambda X: f.value(X) - least, levels, {"momentum": momentum}))
 
-    data = Dataset(data.name, rows, data.b)
-    by_label = federated_logistic(split(data, CLIENTS, np.random.default_rng(42), "label"), RIDGE, "ridge")
-    print("\nthe same with feedback and absent clients; rounds until f − f* ≤\n")
-    partial_table({"at random": g, "sorted by label": by_label}, [1e-2, 1e-3, 1e-4, 1e-6])
+
+def mushrooms() -> Dataset:
+    """The data of the baseline, with a column of ones for the bias."""
+    data = load_dataset("mushrooms")
+    return Dataset(data.name, np.column_stack([data.A.toarray(), np.ones(data.m)]), data.b)
+
+
+def main(output: Path) -> None:
+    data, found = mushrooms(), []
+    for row in chain(absences(data), convex(data, "logistic", "shuffled"), convex(data, "by label", "label")):
+        print(row, flush=True)
+        found.append(row)
+    text = pd.DataFrame(found).to_csv(index=False, float_format="%.4g")
+    command = "PYTHONPATH=tests python -m benchmarks.flower docs/results/flower.csv"
+    output.write_text(f"# {command}\n{text}", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main()
+    main(Path(sys.argv[1]))

@@ -15,6 +15,7 @@ from stepsize_opt.problems import Federated
 
 FIRST = 100  # the id of node 0
 
+# A Message can be made only in a process that Flower started, which sets these; it has no public way to set them.
 TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1
 
 
