@@ -25,7 +25,7 @@ from scipy.linalg import eigh, eigvalsh
 from scipy.sparse.linalg import LinearOperator, cg
 
 from stepsize_opt.inputs import Direction, Immutable, Structure, dense, pattern_of, read_only, write_text
-from stepsize_opt.operators import (
+from stepsize_opt.large import (
     BlockStepsize,
     DiagonalStepsize,
     InverseStepsize,

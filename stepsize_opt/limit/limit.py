@@ -12,8 +12,8 @@ import numpy as np
 from stepsize_opt import certificate_files
 from stepsize_opt.goals import METRIC_GOALS, Goal, GoalName, goal_words, relative_rounds
 from stepsize_opt.inputs import Saved, Shown, from_fields, read_only
+from stepsize_opt.large import check_stepsize, stepsize_from_arrays
 from stepsize_opt.limit.problem import FormedLimit, FormedMomentum, LimitProblem, ThinLimit, ThinMomentum, read_budget
-from stepsize_opt.operators import check_stepsize, stepsize_from_arrays
 from stepsize_opt.proofs import Certificate, exp_down, exp_up
 from stepsize_opt.smoothness import proved_smoothness
 from stepsize_solvers.programs import Vector

@@ -25,7 +25,7 @@ from scipy import sparse
 from stepsize_opt.certificate_files import Question
 from stepsize_opt.goals import Goal
 from stepsize_opt.inputs import REGULARISE, SMOOTHNESS_REMEDY, Scaling, positive_number
-from stepsize_opt.operators import (
+from stepsize_opt.large import (
     DiagonalStepsize,
     InverseStepsize,
     StepsizeOperator,

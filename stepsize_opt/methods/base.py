@@ -31,7 +31,7 @@ from typing import Any, ClassVar, Literal, TypeAlias, final
 import numpy as np
 
 from stepsize_opt.inputs import enter_class
-from stepsize_opt.operators import DiagonalStepsize, StepsizeOperator
+from stepsize_opt.large import DiagonalStepsize, StepsizeOperator
 from stepsize_opt.sketches import Sketch
 from stepsize_solvers.numerics import sym
 from stepsize_solvers.programs import DiagonalPlusScaled, Matrix, PositiveMap

@@ -17,8 +17,8 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from stepsize_opt.inputs import Array, check_kind, dense, dimensions, read_matrix, real_array
+from stepsize_opt.large import StepsizeOperator
 from stepsize_opt.methods.base import Compress, Factors, Method, get_method, is_scalar
-from stepsize_opt.operators import StepsizeOperator
 from stepsize_opt.sketches import Draw, Sketch, read_sketch
 from stepsize_solvers.programs import Indices, Matrix, Vector
 

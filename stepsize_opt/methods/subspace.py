@@ -37,10 +37,10 @@ from stepsize_opt.inputs import (
     read_only,
     real_array,
 )
+from stepsize_opt.large import StepsizeOperator, check_stepsize, stepsize_from_arrays
 from stepsize_opt.limit import read_limit
 from stepsize_opt.methods.base import Condition, Factors, Method
 from stepsize_opt.methods.steps import MOMENTUM_UPDATES, SubspaceMomentum
-from stepsize_opt.operators import StepsizeOperator, check_stepsize, stepsize_from_arrays
 from stepsize_opt.proofs import Certificate, exp_down, exp_up
 from stepsize_opt.sketches import Sketch, SystematicSampling
 from stepsize_opt.smoothness import BASES, ThinDirections

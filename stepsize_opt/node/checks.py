@@ -19,12 +19,12 @@ from stepsize_opt.inputs import (
     pattern_with,
     read_matrix,
 )
+from stepsize_opt.large import InverseStepsize, StepsizeOperator, large_problem
 from stepsize_opt.methods import Algorithm, Method, get_method
 from stepsize_opt.node.api import optimal_stepsize, read_problem
 from stepsize_opt.node.momentum import MomentumGoal
 from stepsize_opt.node.reductions import Component, equivalent_method, separate
 from stepsize_opt.node.result import StepsizeResult
-from stepsize_opt.operators import InverseStepsize, StepsizeOperator, large_problem
 from stepsize_opt.proofs import (
     Certificate,
     ConvexStep,

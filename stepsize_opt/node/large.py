@@ -9,10 +9,7 @@ import numpy as np
 
 from stepsize_opt.goals import Goal
 from stepsize_opt.inputs import Direction, Structure
-from stepsize_opt.limit import read_limit
-from stepsize_opt.methods import Condition, Method, SketchedGradient
-from stepsize_opt.node.result import StepsizeResult
-from stepsize_opt.operators import (
+from stepsize_opt.large import (
     ANSWERS,
     DiagonalStepsize,
     LargeProblem,
@@ -27,6 +24,9 @@ from stepsize_opt.operators import (
     solve_structured,
     thin_metric,
 )
+from stepsize_opt.limit import read_limit
+from stepsize_opt.methods import Condition, Method, SketchedGradient
+from stepsize_opt.node.result import StepsizeResult
 from stepsize_opt.proofs import Interval, LowRankCondition, exp_up
 from stepsize_opt.sketches import Sketch
 from stepsize_opt.smoothness import LimitBounds, NeedsDense, Smoothness

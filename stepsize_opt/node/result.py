@@ -24,8 +24,8 @@ from stepsize_opt.goals import (
     squared_norm,
 )
 from stepsize_opt.inputs import LARGE, dimensions, from_fields, pattern_of, positive_number, real_array
+from stepsize_opt.large import BlockStepsize, StepsizeOperator, check_stepsize, stepsize_from_arrays
 from stepsize_opt.methods import CompressedStep, DetCGD1, DetCGD2, MomentumStep, get_method
-from stepsize_opt.operators import BlockStepsize, StepsizeOperator, check_stepsize, stepsize_from_arrays
 from stepsize_opt.plots import plot_matrix
 from stepsize_opt.proofs import Certificate, exp_down
 from stepsize_opt.records import Result, plain_fields, structure_of_plain

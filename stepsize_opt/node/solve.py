@@ -14,10 +14,10 @@ import numpy as np
 
 from stepsize_opt.goals import Goal
 from stepsize_opt.inputs import Scaling, Structure, whole_number
+from stepsize_opt.large import BlockStepsize
 from stepsize_opt.methods import Method
 from stepsize_opt.node.reductions import NO_UNDERFLOW, Component, Piece, Reduction
 from stepsize_opt.node.result import StepsizeResult
-from stepsize_opt.operators import BlockStepsize
 from stepsize_opt.proofs import (
     Certificate,
     ConvexStep,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from stepsize_opt.inputs import check_objective, check_one_of, dense, read_matrix
-from stepsize_opt.operators import StepsizeOperator
+from stepsize_opt.large import StepsizeOperator
 from stepsize_opt.problems import Federated, Objective
 from stepsize_opt.sketches import Sketch, sketch_of_each
 from stepsize_solvers.programs import Matrix

@@ -32,7 +32,7 @@ from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, cg, eigsh
 
 from stepsize_opt.inputs import LARGE, SMOOTHNESS_REMEDY, binary_exponent, power_of_four, scaled_exactly
-from stepsize_opt.operators.stepsizes import DiagonalStepsize, InverseStepsize, LowRankStepsize, StepsizeOperator
+from stepsize_opt.large.stepsizes import DiagonalStepsize, InverseStepsize, LowRankStepsize, StepsizeOperator
 from stepsize_opt.proofs import (
     LOG_2,
     UNIT,

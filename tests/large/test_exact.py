@@ -17,7 +17,7 @@ from stepsize_opt import (
     Sketch,
     optimal_stepsize,
 )
-from stepsize_opt.operators import LowRankStepsize
+from stepsize_opt.large import LowRankStepsize
 from stepsize_solvers.programs import Matrix, Vector
 from stepsize_validation.properties import exact
 

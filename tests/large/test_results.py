@@ -14,7 +14,7 @@ from scipy.sparse.linalg import aslinearoperator
 from shared.goals import GOALS
 from stepsize_opt import Direction, Gaussian, LowRankPlusDiagonal, RandK, optimal_stepsize
 from stepsize_opt.inputs import LARGE
-from stepsize_opt.operators import BlockStepsize
+from stepsize_opt.large import BlockStepsize
 from stepsize_opt.results import DistributedResult, StepsizeResult
 
 L: Any = LowRankPlusDiagonal(np.random.default_rng(2).standard_normal((30, 3)), np.linspace(0.1, 1.0, 30))

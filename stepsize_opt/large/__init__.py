@@ -1,6 +1,6 @@
 """Stepsizes that are applied, not formed, and the problems of an L that is not made dense."""
 
-from stepsize_opt.operators.solve import (
+from stepsize_opt.large.solve import (
     ANSWERS as ANSWERS,
     LargeProblem as LargeProblem,
     StructuredAnswer as StructuredAnswer,
@@ -13,7 +13,7 @@ from stepsize_opt.operators.solve import (
     solve_structured as solve_structured,
     thin_metric as thin_metric,
 )
-from stepsize_opt.operators.stepsizes import (
+from stepsize_opt.large.stepsizes import (
     BlockStepsize as BlockStepsize,
     DiagonalStepsize as DiagonalStepsize,
     InverseStepsize as InverseStepsize,

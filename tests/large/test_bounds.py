@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from shared.goals import GOALS
 from stepsize_opt import Gaussian, IndependentSampling, LowRankPlusDiagonal, RandK, Sketch, optimal_stepsize
+from stepsize_opt.large import thin_metric
 from stepsize_opt.methods import get_method
-from stepsize_opt.operators import thin_metric
 from stepsize_opt.proofs import ThinStepsize, spectral_condition_bound, spectral_metric_bound
 from stepsize_solvers.large.metric import MetricModel, metric_point
 from stepsize_solvers.programs import DiagonalPlusScaled

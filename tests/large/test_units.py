@@ -23,7 +23,7 @@ from stepsize_opt import (
     plan,
 )
 from stepsize_opt.inputs import LARGE
-from stepsize_opt.operators import LowRankStepsize
+from stepsize_opt.large import LowRankStepsize
 from stepsize_solvers.programs import Vector
 
 pytestmark = pytest.mark.filterwarnings("error")
