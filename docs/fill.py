@@ -60,21 +60,19 @@ def different() -> Iterator[Path]:
 
 
 def store(folder: Path) -> None:
-    """Keep the tables of all experiments below a folder as CSV, each with the commands that made it."""
+    """Keep the tables of all experiments below a folder, each with the commands that made it."""
     found: dict[str, list[pd.DataFrame]] = {}
-    commands: dict[str, list[str]] = {}
-    for path in sorted(folder.glob("**/tables.json")):
-        report = json.loads(path.read_text(encoding="utf-8"))
-        names = ",".join(report["settings"]["datasets"])
-        for experiment, tables in report["tables"].items():
-            for name in STORED.keys() & tables.keys():
-                table = pd.DataFrame(tables[name]).assign(experiment=experiment)
-                columns = [column for column in ("experiment", *STORED[name]) if column in table]
-                found.setdefault(name, []).append(table[columns])
-                commands.setdefault(name, []).append(f"# stepsize-opt reproduce {experiment} --datasets {names}")
+    heads: dict[str, list[str]] = {}
+    for path in sorted(folder.glob("**/tables/*_*.csv")):
+        experiment, _, name = path.stem.partition("_")
+        if name in STORED:
+            table = pd.read_csv(path, comment="#").assign(experiment=experiment)
+            columns = [column for column in ("experiment", *STORED[name]) if column in table]
+            found.setdefault(name, []).append(table[columns])
+            heads.setdefault(name, []).append(path.read_text(encoding="utf-8").partition("\n")[0])
     for name, parts in found.items():
         text = pd.concat(parts).to_csv(index=False, float_format="%.6g")
-        blocks.stored(name).write_text("\n".join([*commands[name], text]), encoding="utf-8")
+        blocks.stored(name).write_text("\n".join([*heads[name], text]), encoding="utf-8")
 
 
 def store_demo() -> None:

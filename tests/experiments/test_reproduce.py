@@ -1,10 +1,9 @@
-"""Sweeps, tables and the report: jobs that finished are not run again, and the tables hold what the runs measured."""
+"""Sweeps, tables and figures: jobs that finished are not run again, and the tables hold what the runs measured."""
 
 from __future__ import annotations
 
-import html
+import io
 import json
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,13 +15,13 @@ import pandas as pd
 import pytest
 
 from shared.small_data import correlated_data
+from stepsize_opt import __version__
 from stepsize_validation import run
 from stepsize_validation.cli import main
 from stepsize_validation.data import load_dataset
 from stepsize_validation.experiments import Plan, rand_one, reproduce, sweep
 from stepsize_validation.experiments.report import EXPERIMENTS, Reproduction
 from stepsize_validation.experiments.spec import Experiment, Figure, Tables
-from stepsize_validation.experiments.tables import saved_iterations
 
 pytestmark = pytest.mark.slow
 
@@ -92,25 +91,21 @@ def test_savings_compare_the_best_of_both_sides(done: Reproduction) -> None:
     # A saving is observed, or there is a reason why not.
     assert (done.savings["observed"].isna() == (done.savings["why not observed"] != "")).all()
     assert done.savings["observed"].notna().any()
-    shares = saved_iterations(done.savings.assign(predicted=2.0, observed=0.5))
-    assert set(shares["predicted"]) == {"50.0 %"} and set(shares["observed"]) == {"-100.0 %"}
 
 
-def test_the_report_is_one_file_with_every_experiment(done: Reproduction) -> None:
-    page = done.report.read_text(encoding="utf-8")
-    assert all(html.escape(experiment.title) in page for experiment in EXPERIMENTS.values())
-    assert page.count("data:image/png;base64,") == page.count("<figcaption>") > len(EXPERIMENTS)
-    assert re.findall(r'="(https?://[^"]*)"', page) == ["https://arxiv.org/abs/2305.12568"]  # a link, nothing loaded
-    assert not re.search(r"<td>(True|False|None|nan|&lt;NA&gt;)</td>", page)
-    assert not any(set("${}") & set(caption) for caption in re.findall("<figcaption>(.*?)</figcaption>", page, re.S))
-    for share in saved_iterations(done.savings)["predicted"]:
-        assert f"<td>{share}</td>" in page
-
-
-def test_the_tables_are_stored_with_settings_and_versions(done: Reproduction) -> None:
-    stored = json.loads((done.report.parent / "tables.json").read_text(encoding="utf-8"))
-    assert stored["settings"]["seeds"] == 8 and "numpy" in stored["versions"]
-    assert {2, 8} <= {row["row"] for row in stored["tables"]["a"]["table 1"] if row["differs"]}
+def test_tables_and_figures_are_written_with_the_command_and_the_version(done: Reproduction) -> None:
+    for name, experiment in EXPERIMENTS.items():
+        pictures = {path.stem for path in (done.folder / "figures").glob(f"{name}_*.png")}
+        savings = {f"{name}_savings"} if experiment.panel else set()
+        assert pictures == {f"{name}_{figure.name}" for figure in experiment.figures[-1:]} | savings
+    text = (done.folder / "tables" / "b_savings.csv").read_text(encoding="utf-8")
+    assert text.startswith(f"# stepsize-opt reproduce b --datasets first; version {__version__}, 20")
+    stored = pd.read_csv(io.StringIO(text), comment="#")
+    pd.testing.assert_series_equal(stored["predicted"], done.tables["b"]["savings"]["predicted"])
+    table = pd.read_csv(done.folder / "tables" / "a_table-1.csv", comment="#")
+    assert {2, 8} <= set(table["row"][table["differs"]])
+    settings = json.loads((done.folder / "settings.json").read_text(encoding="utf-8"))
+    assert settings["settings"]["seeds"] == 8 and "numpy" in settings["versions"]
 
 
 def test_a_killed_sweep_runs_only_what_had_not_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,7 +137,7 @@ def test_two_processes_measure_the_same(done: Reproduction, tmp_path: Path) -> N
 
 
 def test_an_experiment_may_measure_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A new experiment is one object: jobs, resumption, tables, figures and report follow."""
+    """A new experiment is one object: jobs, resumption, tables and figures follow."""
 
     def draw(tables: Tables, title: str, path: Path) -> None:
         path.parent.mkdir()
@@ -151,19 +146,20 @@ def test_an_experiment_may_measure_its_own(tmp_path: Path, monkeypatch: pytest.M
     toy = Experiment(
         name="toy",
         title="A toy",
-        text="Floats.",
         settings=("reg",),
         parameters=lambda data, plan: (1, 2) if data.name == "first" else (),
         measure=lambda data, plan, k: {"floats": pd.DataFrame({"k": [k], "sent": [k * data.d]})},
         summarise=lambda tables: {"most": tables["floats"].nlargest(1, "sent")},
-        shown={"floats": "Floats of each k.", "most": "The most."},
-        figures=(Figure("own", "A figure of its own.", draw),),
+        figures=(Figure("own", draw),),
     )
     monkeypatch.setitem(EXPERIMENTS, "toy", toy)
     done = reproduce(["toy"], tmp_path, replace(PLAN, datasets=("first", "second")), workers=1, say=silent)
     assert done.tables["toy"]["floats"].to_dict("list") == {"data": ["first"] * 2, "k": [1, 2], "sent": [6, 12]}
-    page = done.report.read_text(encoding="utf-8")
-    assert "A toy" in page and "<td>12</td>" in page and page.count("data:image/png") == 1 and done.all_hold
+    assert (tmp_path / "tables" / "toy_most.csv").read_text(encoding="utf-8").splitlines()[1:] == [
+        "data,k,sent",
+        "first,2,12",
+    ]
+    assert (tmp_path / "figures" / "toy_own.png").read_text(encoding="utf-8").startswith("A toy") and done.all_hold
 
 
 def test_mistakes_are_found_before_the_runs(tmp_path: Path) -> None:
@@ -185,10 +181,9 @@ def test_reproduce_command(
     words = ["reproduce", "d", "--quick", "--seeds", "8", "--workers", "1", "-o", str(folder)]
     assert main(words) == 0
     out = capsys.readouterr()
-    assert f"report: {done.report}" in out.out and "(d) first" in out.err
-    assert main([*words, "--json"]) == 0
-    out = capsys.readouterr()
-    assert json.loads(out.out)["tables"]["d"]["savings"] and out.err == ""
+    assert f"tables and figures: {done.folder}" in out.out and "(d) first" in out.err
+    assert main([*words, "-q"]) == 0
+    assert capsys.readouterr() == ("", "")
 
 
 def test_a_missing_package_is_named_with_its_extra(

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from stepsize_validation.cli.common import add_volume, check_folder, print_json
+from stepsize_validation.cli.common import check_folder
 from stepsize_validation.cli.values import names, seed, whole
 
 _REPRODUCE = """examples:
@@ -20,7 +20,7 @@ _REPRODUCE = """examples:
   stepsize-opt reproduce all --quick              small sizes on embedded data, about a minute
 
 The data sets are svmlight files in the folder that STEPSIZE_OPT_DATA names.  The result of each job is kept under
---output: the same command continues where it stopped and rewrites the report.
+--output: the same command continues where it stopped and writes the tables again.
 """
 
 
@@ -28,8 +28,8 @@ def add_parsers(commands: Any) -> None:
     """Register the command with the subparsers of the command line."""
     again = commands.add_parser(
         "reproduce",
-        help="run the paper's experiments with the optimal D and write a report",
-        description="Run the paper's experiments with the optimal D added and write one HTML report.",
+        help="run the paper's experiments with the optimal D",
+        description="Run the paper's experiments with the optimal D added; write tables (CSV) and figures (PNG).",
         epilog=_REPRODUCE,
     )
     known = "a, b, c, d, e, f, sensitivity or all (default)"
@@ -42,7 +42,7 @@ def add_parsers(commands: Any) -> None:
     again.add_argument("--seeds", type=whole, help="independent runs of each method")
     again.add_argument("--seed", type=seed, default=0, help="random seed (default: %(default)s)")
     again.add_argument("--workers", type=whole, default=2, help="processes (default: %(default)s)")
-    add_volume(again, verbose=False)
+    again.add_argument("-q", "--quiet", action="store_true", help="print nothing but errors")
     again.set_defaults(run=_reproduce)
 
 
@@ -53,18 +53,16 @@ def _reproduce(args: argparse.Namespace) -> int:
     plan = Plan.quick(**sets) if args.quick else Plan(**sets)
     plan = replace(plan, seed=args.seed, seeds=args.seeds or plan.seeds)
     check_folder("--output", args.output)
-    say = _nothing if args.quiet or args.json else print_progress
+    say = _nothing if args.quiet else print_progress
     done = reproduce(args.experiments, args.output, plan, workers=args.workers, say=say)
-    if args.json:
-        print_json({"report": str(done.report), "tables": done.to_dict()})
-    elif not args.quiet:
+    if not args.quiet:
         if len(done.savings):
             columns = ["experiment", "data", "variant", "goal", "best of the paper", "predicted", "observed"]
             print("iterations of the best of the paper's choices over those of the optimal D:")
             print(done.savings[columns].to_string(index=False, float_format="%.3f", na_rep="–"))
             print("\nhow many bounds hold:")
             print(done.verdicts.to_string(index=False))
-        print(f"report: {done.report}")
+        print(f"tables and figures: {done.folder}")
     return 0 if done.all_hold else 1
 
 

@@ -4,10 +4,9 @@ Needs the extra ``reports`` (``pip install 'stepsize-opt[reports]'``).
 """
 
 try:
-    import jinja2 as _jinja2  # noqa: F401
     import pandas as _pandas  # noqa: F401
 except ImportError as error:
-    msg = "the experiments need pandas and jinja2: pip install 'stepsize-opt[reports]'"
+    msg = "the experiments need pandas: pip install 'stepsize-opt[reports]'"
     raise ModuleNotFoundError(msg) from error
 
 from stepsize_validation.experiments.clients import Setting as Setting

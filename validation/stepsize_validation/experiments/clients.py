@@ -125,8 +125,6 @@ def _scaled(choice: Choice, factor: float, setting: Setting) -> Choice:
 EXPERIMENT = Experiment(
     name="c",
     title="(c) Distributed, rand-1, stepsizes from conditions (12)",
-    text="Conditions (12) force small steps: K in the tables is what they need for ε². The runs have fewer steps, and "
-    "the best curves are compared at the level that both reach. Δ^inf is estimated by long runs, as in the paper.",
     settings=("reg_distributed", "epsilon2_distributed", "time_limit"),
     parameters=client_counts,
     panel=panel,

@@ -41,8 +41,6 @@ def panel(data: Dataset, plan: Plan, parameter: int = 0) -> Panel:
 EXPERIMENT = Experiment(
     name="d",
     title="(d) Layers: Bern-q against rand-k at equal bits",
-    text="All compressed methods send equally many floats on average. Bern-q with one q for all layers needs as many "
-    "bits as no compression at all (the paper's “compression for free”); rand-k needs more.",
     settings=("reg", "epsilon2", "layers", "fraction"),
     panel=panel,
     figures=CURVES,

@@ -51,17 +51,13 @@ def draw_efficiency(tables: Tables, title: str, path: Path) -> None:
 EXPERIMENT = Experiment(
     name="e",
     title="(e) One node, k = d/4 floats per round: the limit",
-    text="Every method by the floats it sends; the subspace method reaches the limit of its goal. Logistic "
-    "regression with the ridge penalty. G_K is in the norm of each method's own guarantee, the plain mean of ‖∇f‖² for "
-    "the goals euclidean and linear. The bars are the guaranteed rate over the limit for as many floats per round: "
-    "no method without memory exceeds 1.",
     settings=("reg", "epsilon2"),
     panel=panel,
     figures=(
         curves("floats", "excess"),
         curves("floats", "euclidean"),
         curves("floats", "weighted"),
-        Figure("efficiency", "The rate of each method over the limit for as many floats per round.", draw_efficiency),
+        Figure("efficiency", draw_efficiency),
     ),
     iterations=1500,
     quick_iterations=300,

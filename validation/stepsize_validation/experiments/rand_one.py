@@ -77,18 +77,9 @@ def _predicted(data: Dataset, reg: float) -> dict[str, object]:
 EXPERIMENT = Experiment(
     name="a",
     title="(a) One node, rand-1",
-    text="With rand-1 every method sends one float per round, so both axes order the curves alike. Each curve is in "
-    "the norm of its own D, scaled to determinant 1, as in the paper; that of “optimal, descent” is in the norm of its "
-    "descent metric H.",
     settings=("reg", "epsilon2"),
     panel=panel,
     measure=without_runs,
-    shown={
-        "predicted": "Predicted savings for two regularisations. For rand-1 the diagonal stepsize is globally optimal "
-        "if and only if the smallest eigenvalue of the correlation matrix of L is at least ½; a large λ brings it "
-        "there, and nothing is left to save.",
-        "table 1": f"Table 1 of the paper, computed and as printed, for the data sets with d ≤ {_TABLE_1_D}.",
-    },
     figures=CURVES,
     iterations=3000,
     quick_iterations=600,

@@ -40,9 +40,6 @@ def panel(data: Dataset, plan: Plan, parameter: int) -> Panel:
 EXPERIMENT = Experiment(
     name="b",
     title="(b) One node, rand-τ with τ = d/4, d/2, 3d/4",
-    text="D₂* is the optimum of det-CGD2. The paper runs det-CGD1 with it as well. Where D₂* violates det-CGD1's "
-    "condition, Theorem 1 guarantees nothing, and its bound can fail. The descent metric gives a guarantee wherever H "
-    "is positive definite.",
     settings=("reg", "epsilon2"),
     parameters=taus,
     panel=panel,

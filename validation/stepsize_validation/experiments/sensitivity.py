@@ -128,16 +128,10 @@ def _measure(data: Dataset, plan: Plan, parameter: int) -> Tables:
 EXPERIMENT = Experiment(
     name="sensitivity",
     title="Sensitivity to L",
-    text=f"What a wrong L costs, for rand-1 and rand-⌊d/2⌋ on the data sets with d ≤ {_LARGEST_D}.",
     settings=("reg", "epsilon2", "draws"),
     parameters=_ks,
     measure=_measure,
     summarise=lambda tables: {"margins": worst_margins(tables["subsamples"])},
-    shown={
-        "factors": "L taken as factor·L.",
-        "subsamples": "L estimated from a fraction of the rows.",
-        "margins": "The largest margin that 95 % of the subsamples need on any of these data sets.",
-    },
     iterations=1000,
     quick_iterations=300,
 )

@@ -1,4 +1,4 @@
-"""Describe an experiment: its plan, the stepsizes that it compares, what it measures and what the report shows."""
+"""Describe an experiment: its plan, the stepsizes that it compares, what it measures and which figures it has."""
 
 from __future__ import annotations
 
@@ -145,10 +145,9 @@ class Panel:
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure of the report: ``draw`` takes the tables of the experiment, its title and the file to write."""
+    """A figure: ``draw`` takes the tables of the experiment, its title and the file to write."""
 
     name: str
-    caption: str
     draw: Callable[[Tables, str, Path], None]
 
 
@@ -164,7 +163,10 @@ AXES = {
 
 
 def curves(x: str, y: str) -> Figure:
-    """Return the figure of two of ``AXES``, with a panel for each data set and variant, a curve for each choice."""
+    """Return the figure of two of ``AXES``, with a panel for each data set and variant, a curve for each choice.
+
+    A curve is the mean over the seeds with two standard errors; its guarantee is dashed.
+    """
 
     def draw(tables: Tables, title: str, path: Path) -> None:
         panels: dict[str, list[Line]] = {}
@@ -176,13 +178,7 @@ def curves(x: str, y: str) -> Figure:
             panels.setdefault(f"{data}, {variant}", []).append(Line(method, bool(rows["ours"].iloc[0]), curve))
         draw_panels(panels, path, title=title, x_label=AXES[x], y_label=AXES[y])
 
-    words = f"{AXES[y]} against {AXES[x]}".translate({ord(mark): None for mark in "${}"}).replace(" - ", " − ")
-    return Figure(
-        f"{y}_{x}",
-        f"{words}: the mean over the seeds with two standard errors, dashed the guarantee; one panel for each data set "
-        "and setting, the optimal D drawn thicker.",
-        draw,
-    )
+    return Figure(f"{y}_{x}", draw)
 
 
 CURVES = (curves("k", "weighted"), curves("bits", "weighted"), curves("k", "excess"))
@@ -192,12 +188,11 @@ CURVES = (curves("k", "weighted"), curves("bits", "weighted"), curves("k", "exce
 class Experiment:
     """One experiment.  A new one is a file with such an object, and its name in ``report.EXPERIMENTS``.
 
-    name: on the command line; title, text: its section of the report.
+    name: on the command line; title: of its figures.
     settings: fields of the plan that its results depend on, in addition to the seeds and the number of steps.
     parameters: one job for each parameter of a data set; none for a data set that the experiment leaves out.
     panel: the choices that run against each other.  Their runs are checked, tabulated and compared with the paper's.
     measure: tables of its own, by name; ``summarise`` adds tables made of those of all data sets.
-    shown: the own tables that the report shows, by name, with the sentence above each.
     iterations, quick_iterations: steps of each run, unless the plan sets them.
     comparable: which of the paper's choices compete with the optimal D, as a row of the table ``runs``.
     level_reached: compare at the smallest level that both rivals reach rather than at the ε² of the panel.
@@ -205,13 +200,11 @@ class Experiment:
 
     name: str
     title: str
-    text: str
     settings: tuple[str, ...]
     parameters: Callable[[Dataset, Plan], Sequence[int]] = lambda data, plan: (0,)
     panel: Callable[[Dataset, Plan, int], Panel] | None = None
     measure: Callable[[Dataset, Plan, int], Tables] | None = None
     summarise: Callable[[Tables], Tables] = lambda tables: {}
-    shown: Mapping[str, str] = field(default_factory=dict)
     figures: tuple[Figure, ...] = ()
     iterations: int = 1
     quick_iterations: int = 1

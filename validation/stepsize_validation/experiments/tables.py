@@ -103,20 +103,6 @@ def _why_not_observed(theirs: int | None, mine: int | None) -> str:
     return f"{theirs} steps against {mine}: too few to compare" if min(theirs, mine) < _ENOUGH_STEPS else ""
 
 
-def saved_iterations(saved: Any) -> pd.DataFrame:
-    """Return the ratios of ``savings`` as shares: 1 − 1/ratio of the iterations of the paper's best are saved."""
-    shares = saved[["experiment", *_PANEL, "goal", "method", "best of the paper"]]
-    observed = saved["observed"].map(_share, na_action="ignore").astype(object)
-    return shares.rename(columns={"best of the paper": "instead of"}).assign(
-        predicted=saved["predicted"].map(_share), observed=observed.fillna(saved["why not observed"])
-    )
-
-
-def _share(ratio: float) -> str:
-    """Format what a ratio of iterations saves; negative where more are needed."""
-    return f"{100.0 * (1.0 - 1.0 / ratio):.1f} %"
-
-
 def runs_to_level(tables: Tables, saved: Any) -> pd.DataFrame:
     """Return ``runs`` for readers, with steps and bits until G_K ≤ level (missing when not reached in the steps run).
 

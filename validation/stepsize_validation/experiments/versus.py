@@ -1,6 +1,6 @@
 """Experiment (f): the methods of this project against what people tune.
 
-Ridge logistic regression, f − f* against the floats that one client sends (``runs.baselines`` counts them).  A tuned
+Ridge logistic regression, f − f* against the floats that one client sends (``baselines`` counts them).  A tuned
 method has 13 stepsizes, and counts with the best one at each level; the runs that find it are not counted.  The setup
 of a method, what is known of L and has to be sent once, is in a column of its own.  Random methods count with the
 median of their seeds.  The clients have equally many rows, and f is the same for all n: gradient descent, PowerSGD and
@@ -404,21 +404,11 @@ def _draw_panel(axis: Any, curves: Any, styles: dict[str, Style]) -> None:
 EXPERIMENT = Experiment(
     name="f",
     title="(f) Against what people tune",
-    text="Ridge logistic regression. Floats that one client sends until f − f* ≤ ε, places counted at half a float; "
-    "setup is what a method needs of L, sent once and not counted. Tuned methods have the best of 13 stepsizes at each "
-    "level; feedback, the subspace methods and det-CGD1 have nothing to tune. Random methods: the median of the seeds.",
     settings=(),
     parameters=parameters,
     measure=measure,
     summarise=summarise,
-    shown={
-        "shown": "Floats to 1e-2 / 1e-4 / 1e-6, λ = 1e-3, n = 10 clients, rows split at random, k = d/20; "
-        "— not reached.",
-        "ranking": "In how many settings (data, λ, k, n, split) a method needs the fewest floats, and the median of "
-        "its floats over the fewest.",
-        "floats": "All settings; split label: rows sorted by label.",
-    },
-    figures=(Figure("floats", "f − f* against the floats sent; dashed: proved in the mean; grey: d floats.", draw),),
+    figures=(Figure("floats", draw),),
     # The budget of floats, in dense gradients.
     iterations=120,
     quick_iterations=40,

@@ -10,7 +10,6 @@ from stepsize_validation.runs.rates import (
     observed_contraction as observed_contraction,
 )
 from stepsize_validation.runs.record import (
-    BITS_NOTE as BITS_NOTE,
     BITS_PER_NUMBER as BITS_PER_NUMBER,
     Run as Run,
     first_below as first_below,

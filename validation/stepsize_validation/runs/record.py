@@ -13,12 +13,9 @@ from stepsize_opt.plots import GUARANTEE, STYLES, Curve, axes_or_new, log_axes
 from stepsize_solvers.programs import Indices, Matrix, Vector
 from stepsize_validation.runs.metric import DescentMetric
 
-# A float is sent as it is computed, in double precision (IEEE float64).
+# A float is sent as it is computed, in double precision (IEEE float64); which coordinates they are follows from random
+# seeds that sender and receiver share, and costs nothing.
 BITS_PER_NUMBER = 64
-BITS_NOTE = (
-    f"bits = floats sent × {BITS_PER_NUMBER} (float64); which coordinates they are follows from random seeds that "
-    "sender and receiver share, and costs nothing"
-)
 
 
 @dataclass(frozen=True, eq=False)
