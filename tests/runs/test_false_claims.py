@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stepsize_opt import BernQ, IndependentSampling, RandK, Sketch, optimal_stepsize
+from stepsize_opt import BernQ, Identity, IndependentSampling, RandK, Sketch, optimal_stepsize
 from stepsize_opt.methods import MomentumState
 from stepsize_opt.problems import Federated, FederatedInfimum, Infimum, Quadratic, find_infimum
 from stepsize_solvers.programs import Matrix, Vector
 from stepsize_validation import Run, check_distributed_rate, check_rate, distributed_lambda, run
+from stepsize_validation.data import load_dataset, logistic_regression
 
 ZERO = Infimum(0.0, 0.0)
 FACTORS = (1.3, 2.0, 5.0)
@@ -141,6 +142,17 @@ def test_hundreds_of_seeds_confirm_a_linear_rate_over_few_steps() -> None:
     mean = float(moments[-1][0, 0])
     assert set(verdicts(record, 400, goal="linear", rate=1.0 - (2.0 * mean) ** 0.1)) == {"holds"}
     assert set(verdicts(record, 400, goal="linear", rate=1.0 - (0.5 * mean) ** 0.1)) == {"violated"}
+
+
+def test_rounding_at_the_optimum_violates_no_linear_rate() -> None:
+    """After 3000 steps (1 − t)^K is far below the rounding of f − f*."""
+    f = logistic_regression(load_dataset("breast_cancer"), 0.1, "ridge")
+    result = optimal_stepsize(f.smoothness(), Identity(30), goal="linear", strong_convexity=f.strong_convexity())
+    record = run(f, result, iterations=3000, seeds=3)
+    assert (1.0 - result.rate) ** 3000 < 1e-17
+    least = float(record.values.min())
+    infimum = Infimum(least - 1e-12, least - 2e-16)
+    assert check_rate(record, infimum, goal="linear", rate=result.rate).verdict == "undecided"
 
 
 def test_a_run_that_can_grow_confirms_no_linear_rate() -> None:

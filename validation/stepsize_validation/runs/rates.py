@@ -67,7 +67,6 @@ LEVEL = 0.999
 _LARGEST_EXPONENT = math.log(np.finfo(float).max)
 # Where a guarantee is an equality, sums over thousands of steps exceed it by less than this share of it.
 _ROUNDING = 1e-9
-_VALUE_ROUNDING = 1e-12  # of a value of f near one
 
 
 @dataclass(frozen=True, repr=False)
@@ -245,7 +244,8 @@ def _check_linear(run: Run, bounds: Infimum, t: float | None, level: float) -> R
     strict = kept * start - (1.0 - kept) * (bounds.found - bounds.proved)
     with np.errstate(over="ignore"):
         most = float(np.float64(run.metric.growth) ** K) * start
-    return _compare("goal linear", _LeftSides(left, None, t), _RightSides(strict, kept * start, most), run, K, level)
+    right = _RightSides(strict, kept * start + _value_rounding(run), most)
+    return _compare("goal linear", _LeftSides(left, None, t), right, run, K, level)
 
 
 def _check_momentum(run: Run, momentum: MomentumRun, infimum: Infimum | None, level: float) -> RateCheck:
@@ -257,10 +257,14 @@ def _check_momentum(run: Run, momentum: MomentumRun, infimum: Infimum | None, le
     excess, start = run.values[:, -1] - infimum.found, run.start_value - infimum.found
     left, first = momentum.potentials(excess, start, infimum.point)
     right = rounds.kept(K) * first
-    # At the optimum both sides are differences of values of f, whose rounding is no violation.
-    loose = right + _VALUE_ROUNDING * (1.0 + abs(run.start_value)) * (1.0 if rounds.strong else weight(K))
+    loose = right + _value_rounding(run) * (1.0 if rounds.strong else weight(K))
     name = f"momentum, goal {momentum.goal}"
     return _compare(name, _LeftSides(left, None, rounds.t), _RightSides(right, loose, math.inf), run, K, level)
+
+
+def _value_rounding(run: Run) -> float:
+    """Return the rounding of a difference of two values of f: at the optimum it is no violation."""
+    return 1e-12 * (1.0 + abs(run.start_value))
 
 
 def observed_contraction(run: Run, infimum: Infimum) -> float:
