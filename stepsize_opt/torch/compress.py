@@ -13,17 +13,9 @@ from torch import Tensor, nn
 
 from stepsize_opt.inputs import check_one_of, real_number, whole_number
 from stepsize_opt.methods import Feedback
-from stepsize_opt.torch.curvature import (
-    Batches,
-    Layer,
-    find_head,
-    is_dear,
-    low_rank,
-    network_basis,
-    trainable,
-    unwrapped,
-)
+from stepsize_opt.torch.curvature import Layer, is_dear, low_rank, network_basis
 from stepsize_opt.torch.feedback import FeedbackSGD
+from stepsize_opt.torch.head import Batches, Frozen, find_head, trainable, unwrapped
 from stepsize_opt.torch.operators import Operator, Scaled, operator
 from stepsize_opt.torch.optimizer import work_tensor
 from stepsize_opt.torch.workers import Workers
@@ -96,7 +88,10 @@ def compress(
     """Make an optimizer that sends ``floats_per_step`` entries of the gradient per step, and print its plan.
 
     All trainable parameters are one vector with one L̂.  Where only a last linear layer is trained and the loss has a
-    known bound, L̂ is proved (``head_smoothness``); else it is estimated at the present parameters.
+    known bound, L̂ is proved (``head_smoothness``) for the present modes of the modules, after a check that its theorem
+    covers the model: the inputs of the layer must not change from call to call (dropout), with the rest of the batch
+    (batch normalisation in training) or with the layer; else L̂ is estimated at the present parameters.  A step raises
+    RuntimeError where the frozen part has changed since.
 
     Parameters
     ----------
@@ -106,7 +101,7 @@ def compress(
         ``loss(outputs, targets)``, a mean over the examples, such as ``nn.CrossEntropyLoss()``.
     data
         The data of this process, (inputs, targets) or a DataLoader: all of it for a proved L̂; an estimate takes the
-        first 4096 examples.  The model is in evaluation mode meanwhile.
+        first 4096 examples with the model in evaluation mode.
     floats_per_step
         k, from 1 to d.
     curvature
@@ -131,7 +126,8 @@ def compress(
     Raises
     ------
     ValueError, TypeError
-        For arguments that are not as described, or that differ between the processes.
+        For arguments that are not as described, or that differ between the processes; with ``curvature="auto"`` for a
+        linear layer alone where no L is proved, with the reason.
 
     Examples
     --------
@@ -162,13 +158,15 @@ def compress(
         raise ValueError(msg)
     asked = _Asked(net, loss, Batches(data, params[0]), k, weight_decay, workers, curvature, rank)
     options: dict[str, Any] = {"lr": lr, "weight_decay": weight_decay, "process_group": workers}
-    basis, layers = asked.basis()
+    basis, layers, frozen = asked.basis()
     estimated = not all(layer.certified for layer in layers)
     rule: Any = "measured" if estimated else "worst-case"
     options |= {"estimated": estimated, "basis": basis}
     feedback = Feedback(None, k, clients=workers.size, rule=rule, places=places)
     optimizer = FeedbackSGD(params, feedback, **options)
     numbers = (d, k, workers.size, *optimizer.traffic(), optimizer.setup_bytes, params[0].element_size())
+    if frozen is not None:
+        optimizer.register_step_pre_hook(lambda *_: frozen.check())
     optimizer.plan = Plan(tuple(layers), *numbers)
     if verbose and workers.rank == 0:
         print(optimizer.plan)
@@ -205,25 +203,30 @@ class _Asked:
     curvature: str
     rank: int
 
+    def basis(self) -> tuple[Operator, Sequence[Layer], Frozen | None]:
+        """A with AAᵀ = L̂⁻¹ for feedback, the rows of the plan, and what a proof takes for constant."""
+        params = list(trainable(self.model).values())
+        if self.curvature == "auto" and not is_dear(self.model):
+            try:
+                head = find_head(self.model, self.loss, self.data, self.workers, work_tensor(params[0]).dtype)
+            except ValueError as error:
+                if len({name.rpartition(".")[0] for name in trainable(self.model)}) == 1:
+                    msg = f"no L is proved: {error}; an estimate is curvature='kronecker'"
+                    raise ValueError(msg) from None
+                return *self._estimated(), None
+            return head.basis(self.ridge, params[0]), [self._row(head)], head.frozen
+        return *self._estimated(), None
+
     @_in_evaluation
-    def basis(self) -> tuple[Operator, Sequence[Layer]]:
-        """A with AAᵀ = L̂⁻¹ for feedback, and the rows of the plan."""
+    def _estimated(self) -> tuple[Operator, Sequence[Layer]]:
         params = list(trainable(self.model).values())
         size = sum(p.numel() for p in params)
         if self.curvature == "none":
             return Scaled(1.0), [Layer("all parameters", size, "plain coordinates", certified=False)]
-        head = None if is_dear(self.model) else self._head(work_tensor(params[0]).dtype)
-        if head is not None:
-            return head.basis(self.ridge, params[0]), [self._row(head)]
         if self.curvature == "low-rank" or (self.curvature == "auto" and is_dear(self.model)):
             L, layers = low_rank(self.model, self.loss, self.data, self.ridge, self.rank, self.workers)
             return operator(Feedback(L, 1).directions[0], work_tensor(params[0])), layers
         return network_basis(self.model, self.loss, self.data, self.ridge, self.workers)
-
-    def _head(self, dtype: torch.dtype) -> Any:
-        if self.curvature != "auto":
-            return None
-        return find_head(self.model, self.loss, self.data, self.workers, dtype)
 
     def _row(self, head: Any) -> Layer:
         names, ridge = list(trainable(self.model)), "" if not self.ridge else " + λI"

@@ -12,19 +12,18 @@ scalar is the smallest of the |eigenvalues| that are kept.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
 
-from stepsize_opt.problems import linear_smoothness
 from stepsize_opt.smoothness import LowRankPlusDiagonal
+from stepsize_opt.torch.head import Batches, trainable
 from stepsize_opt.torch.operators import Blocks, Kronecker, Operator, Scaled
-from stepsize_opt.torch.smoothness import largest_curvature, loss_curvature
+from stepsize_opt.torch.smoothness import largest_curvature
 from stepsize_opt.torch.workers import Workers
 
 # A side with an orthogonal factor costs ``SIDE`` multiplications per parameter and step.
@@ -32,44 +31,11 @@ SIDE = 256
 # Of the largest eigenvalue: what is added to all of them.  For heads more, because K is far above the curvature that
 # is met (on the digits 26 times), and the ridge is not.  From 10⁻³ to 10⁻¹ for heads, and from 10⁻⁴ to 10⁻¹ for two
 # small networks, these were the best or next to it.
-DAMPING, HEAD_DAMPING = 1e-3, 1e-2
+DAMPING = 1e-3
 # The most dense gradients that the FᵀF of a head may cost; for feedback a low rank takes its place where it costs more.
 AFFORDABLE = 8.0
 # Examples that an estimate uses at most on each process.
 EXAMPLES = 4096
-
-
-class Batches:
-    """The data of this process as pairs (inputs, targets) on the device of the parameters, pass after pass."""
-
-    def __init__(self, data: Any, like: Tensor) -> None:
-        whole = isinstance(data, tuple | list) and len(data) == 2 and all(isinstance(x, Tensor) for x in data)
-        if not whole and (not isinstance(data, Iterable) or isinstance(data, Iterator | Tensor)):
-            msg = (
-                "data must be a pair (inputs, targets), or a DataLoader or list of such pairs, "
-                f"got {type(data).__name__}"
-            )
-            raise TypeError(msg)
-        self._data, self._device = [data] if whole else data, like.device
-
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        for batch in self._data:
-            if not isinstance(batch, tuple | list) or len(batch) != 2:
-                msg = "data must yield pairs (inputs, targets)"
-                raise TypeError(msg)
-            yield batch[0].to(self._device), batch[1].to(self._device)
-
-    def first(self, examples: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """The first examples; raises ValueError where there are none."""
-        left = examples
-        for inputs, targets in self:
-            yield inputs[:left], targets[:left]
-            left -= len(inputs)
-            if left <= 0:
-                return
-        if left == examples:
-            msg = "data has no examples"
-            raise ValueError(msg)
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,88 +48,24 @@ class Layer:
     certified: bool
 
 
-def unwrapped(model: nn.Module) -> nn.Module:
-    """The model inside DDP, DataParallel and ``torch.compile``, in any order."""
-    wrapped = isinstance(model, DistributedDataParallel | nn.DataParallel)
-    inside: Any = model.module if wrapped else getattr(model, "_orig_mod", None)
-    return model if inside is None else unwrapped(inside)
-
-
-def trainable(model: nn.Module) -> dict[str, Tensor]:
-    return {name: p for name, p in model.named_parameters() if p.requires_grad}
-
-
-# ---------------------------------------------------------------- heads
-
-
-@dataclass(frozen=True, eq=False)
-class Head:
-    """A linear layer that alone is trained and whose outputs are those of the model: L = K ⊗ FᵀF/n is proved."""
-
-    name: str
-    layer: nn.Linear
-    K: Any
-    gram: Any
-
-    @property
-    def matrix(self) -> Any:
-        """L, weight row by row, then bias; C(p + 1) square."""
-        return linear_smoothness(self.K, self.gram, bias=self.layer.bias is not None)
-
-    def basis(self, ridge: float, like: Tensor) -> Operator:
-        """A with AAᵀ = L̂⁻¹ for an L̂ of at least L + ridge·I."""
-        F, G = (_Side.of(torch.as_tensor(factor)) for factor in (self.gram, self.K))
-        added = HEAD_DAMPING * float(F.largest * G.largest) + ridge
-        return _kronecker(F, G, added, self.layer.bias is not None, like)
-
-
-def only_layer(model: nn.Module) -> tuple[str, Any]:
-    """The name and the linear layer that alone is trained, weight and bias; None for another model."""
-    used = set(trainable(model).values())
-    layers = [(name, m) for name, m in model.named_modules() if used & set(m.parameters(recurse=False))]
-    if len(layers) == 1 and type(layers[0][1]) is nn.Linear and used == set(layers[0][1].parameters()):
-        return layers[0]
-    return "", None
+def first(data: Batches, examples: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """The first examples; raises ValueError where there are none."""
+    left = examples
+    for inputs, targets in data:
+        yield inputs[:left], targets[:left]
+        left -= len(inputs)
+        if left <= 0:
+            return
+    if left == examples:
+        msg = "data has no examples"
+        raise ValueError(msg)
 
 
 def is_dear(model: nn.Module) -> bool:
     """Whether the FᵀF of a head costs more than it may."""
-    layer = only_layer(model)[1]
-    return layer is not None and layer.in_features + 1 > 2.0 * AFFORDABLE * layer.out_features
-
-
-def find_head(
-    model: nn.Module, loss: Any, data: Batches, workers: Workers, dtype: torch.dtype = torch.float64
-) -> Head | None:
-    """The head of a model whose other parameters are frozen; None for another model or a loss without a known bound.
-
-    ``dtype`` is that of FᵀF in the message.
-    """
-    name, layer = only_layer(model)
-    if layer is None or not _is_last(model, layer, data):
-        return None
-    try:
-        K = loss_curvature(loss, layer.out_features)
-    except (TypeError, ValueError):  # no proved bound for this loss: it is a network like any other
-        return None
-    bias = layer.bias is not None
-    gram, count = torch.zeros((layer.in_features + bias,) * 2, dtype=torch.float64), 0
-    for features, _ in _inputs_of(model, [layer], data):
-        F = _rows(layer, features[layer], bias).double().cpu()
-        gram += F.T @ F
-        count += len(F)
-    averaged = workers.symmetric_means([gram / count], dtype, layer.weight.device)[0]
-    return Head(name, layer, K, averaged.double().numpy())
-
-
-def _is_last(model: nn.Module, layer: nn.Module, data: Batches) -> bool:
-    seen: list[Tensor] = []
-    ((inputs, _),) = data.first(1)
-    handle = layer.register_forward_hook(lambda _module, _inputs, output: seen.append(output))
-    with torch.no_grad():
-        out = model(inputs)
-    handle.remove()
-    return len(seen) == 1 and seen[0] is out
+    layers = {m for m in model.modules() if any(p.requires_grad for p in m.parameters(recurse=False))}
+    layer: Any = layers.pop() if len(layers) == 1 else None
+    return type(layer) is nn.Linear and layer.in_features + 1 > 2.0 * AFFORDABLE * layer.out_features
 
 
 # ---------------------------------------------------------------- Kronecker factors
@@ -279,7 +181,7 @@ def _measure(
     sums: dict[Any, list[Any]] = {layer: [0.0, 0.0] for layer in layers}
     squares, count, wide = dict.fromkeys(rest, 0.0), 0, torch.promote_types(dtype, torch.float32)
     generator = torch.Generator(device=device).manual_seed(workers.rank)
-    for inputs, targets in data.first(EXAMPLES):
+    for inputs, targets in first(data, EXAMPLES):
         total, seen = _sampled_loss(model, loss, inputs, targets, layers, generator)
         outputs = [out for layer in layers for _, out in seen.get(layer, [])]
         gradients = torch.autograd.grad(total, [*outputs, *(named[name] for name in rest)], allow_unused=True)
@@ -361,7 +263,7 @@ def low_rank(
     Raises ValueError where the Hessian is zero or not finite.
     """
     named = trainable(model)
-    params, batches = list(named.values()), list(data.first(EXAMPLES))
+    params, batches = list(named.values()), list(first(data, EXAMPLES))
     dtype = torch.promote_types(params[0].dtype, torch.float32)
 
     def product(v: Tensor) -> Tensor:
@@ -378,17 +280,3 @@ def low_rank(
     source = f"rank {len(sizes)} + scalar of the Hessian, estimated"
     L = LowRankPlusDiagonal(vectors * np.sqrt(sizes), rest + ridge)
     return L, [Layer("all parameters", d, source, certified=False)]
-
-
-# ---------------------------------------------------------------- data and processes
-
-
-def _inputs_of(model: nn.Module, layers: list[Any], data: Batches) -> Iterable[tuple[dict[Any, Tensor], Tensor]]:
-    for inputs, _ in data:
-        seen: dict[Any, Tensor] = {}
-        handles = [m.register_forward_pre_hook(lambda m, x, seen=seen: seen.__setitem__(m, x[0])) for m in layers]
-        with torch.no_grad():
-            out = model(inputs)
-        for handle in handles:
-            handle.remove()
-        yield seen, out

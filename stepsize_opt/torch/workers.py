@@ -93,13 +93,7 @@ class Workers:
         """Whether all processes passed equal numbers, texts and tensors; compares 8 bytes, which are not counted."""
         if self.size == 1:
             return True
-        digest = hashlib.sha256()
-        for value in values:
-            if isinstance(value, Tensor):
-                digest.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
-            else:
-                digest.update(repr(value).encode())
-        number = int.from_bytes(digest.digest()[:8], "little", signed=True)
+        number = digest(*values)
         mine = torch.tensor([number], dtype=torch.int64, device=device)
         everybody = [torch.empty_like(mine) for _ in range(self.size)]
         dist.all_gather(everybody, mine, group=self.group)
@@ -108,6 +102,17 @@ class Workers:
     def _count(self, sent: Tensor | None = None, received: Tensor | None = None) -> None:
         self.sent += 0 if sent is None else _bytes(sent)
         self.received += 0 if received is None else _bytes(received)
+
+
+def digest(*values: Any) -> int:
+    """8 bytes of a hash of numbers, texts and tensors."""
+    found = hashlib.sha256()
+    for value in values:
+        if isinstance(value, Tensor):
+            found.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+        else:
+            found.update(repr(value).encode())
+    return int.from_bytes(found.digest()[:8], "little", signed=True)
 
 
 def _bytes(tensor: Tensor) -> int:
