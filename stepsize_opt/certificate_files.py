@@ -348,8 +348,6 @@ class NodeMultipliers:
 
     def found(self) -> dict[str, Any]:
         """The multipliers as a file holds them."""
-        if self.M is None and self.goal == "convex":
-            return {"factor": np.linalg.solve(self.L, _root(self._whole()))}
         if self.goal == "paper":
             return {"factor": _root(self._scaled()), "reference": self.D}
         V = _root(self._judge())

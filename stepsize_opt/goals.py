@@ -9,12 +9,11 @@ paper      det(D)^{1/d} with T(D) ⪯ D      (1/K) Σ E‖∇f(xᵏ)‖² ≤ 2�
 descent    det(H)^{1/d}                    the same with H in place of D, without a condition
 euclidean  t with H ⪰ tI                   (1/K) Σ E‖∇f(xᵏ)‖² ≤ 2Δ⁰/(t K) in the Euclidean norm
 linear     t with H ⪰ tM⁻¹, M ⪯ ∇²f        E f(x^K) − f* ≤ (1 − t)^K Δ⁰
-convex     det(D)^{1/d} with 𝒫(D) ⪯ L⁻¹    mean of E f(xᵏ) − f* ≤ ‖x⁰ − x*‖²_{D⁻¹}/(2K), for convex f
 =========  ==============================  ==================================================================
 
 The goals of ``METRIC_GOALS`` judge the descent metric; they are those of ``compression_limit`` and ``plan``.
 
-With momentum (docs/momentum.md) the rate is the t with H ⪰ t²𝒫(M⁻¹), M = I for ``convex``:
+With momentum (docs/momentum.md) the rate is the t with H ⪰ t²𝒫(M⁻¹), M = I for ``convex``, which needs momentum:
 
 =========  ==================================================================
 linear     E f(x^K) − f* ≤ 2(1 − t)^K Δ⁰
@@ -25,11 +24,10 @@ convex     E f(x^K) − f* ≤ 2‖x⁰ − x*‖²/(t²K(K + 3)) in the Euclide
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from decimal import Context, Decimal, localcontext
 from fractions import Fraction
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from scipy.linalg import eigvalsh
@@ -49,16 +47,13 @@ from stepsize_opt.proofs import (
     UNIT,
     Certificate,
     Enclosed,
-    exponent_above,
     is_proved_definite,
-    largest_floor,
-    norm_from_above,
     twice_gamma,
 )
 from stepsize_solvers.programs import Indices, Matrix, Vector
 
 GoalName: TypeAlias = Literal["paper", "descent", "euclidean", "linear", "convex"]
-GOAL_NAMES: tuple[GoalName, ...] = get_args(GoalName)
+GOAL_NAMES: tuple[GoalName, ...] = ("paper", "descent", "euclidean", "linear")
 METRIC_GOALS: tuple[GoalName, ...] = ("descent", "euclidean", "linear")
 CLIENT_GOALS: tuple[GoalName, ...] = ("paper", "descent")
 MOMENTUM_GOALS: tuple[GoalName, ...] = ("linear", "convex")
@@ -85,13 +80,6 @@ WORDS: dict[str, GoalWords] = {
     "descent": GoalWords("det(H)^(1/d)", "H = 2D − T(D) ≻ 0", *_GRADIENT, "H"),
     "euclidean": GoalWords("t with H ⪰ tI", "H ⪰ tI with t > 0", *_GRADIENT, "H"),
     "linear": GoalWords("t with H ⪰ tM⁻¹", "H ⪰ tM⁻¹ with t > 0", "log(Δ⁰/accuracy)", ("accuracy", "initial_gap"), "H"),
-    "convex": GoalWords(
-        "det(D)^(1/d)",
-        "𝒫(D) ⪯ L⁻¹",
-        "‖x⁰ − x*‖²/(2 accuracy), in the norm of D⁻¹ scaled to determinant 1",
-        ("accuracy", "initial_distance"),
-        "D",
-    ),
 }
 _MOMENTUM_RATE = "t with H ⪰ t²𝒫(M⁻¹)"
 _MOMENTUM_FEASIBLE = "H ⪰ t²𝒫(M⁻¹) with t > 0"
@@ -101,7 +89,7 @@ MOMENTUM_WORDS: dict[str, GoalWords] = {
         f"{_MOMENTUM_RATE}, M = I",
         _MOMENTUM_FEASIBLE,
         "‖x⁰ − x*‖ (2/accuracy)^½",
-        WORDS["convex"].arguments,
+        ("accuracy", "initial_distance"),
         "H",
     ),
 }
@@ -149,8 +137,14 @@ class Goal:
         if not isinstance(momentum, bool):
             msg = f"momentum must be True or False, got {momentum!r}: how much of it is best follows from L and M"
             raise TypeError(msg)
-        check_one_of("goal", goal, GOAL_NAMES if momentum else among)
+        if goal == "convex" and not momentum:
+            msg = (
+                "goal='convex' is proved with memory only: pass momentum=True, with which x and z are kept; "
+                "goal='linear' with strong_convexity=M bounds f − f* without memory"
+            )
+            raise ValueError(msg)
         name: Any = goal
+        check_one_of("goal", name, (*GOAL_NAMES, "convex") if momentum else among)
         if momentum and name not in MOMENTUM_GOALS:
             msg = (
                 f"momentum=True is proved for convex f only, goal='linear' or goal='convex', got goal={name!r}: "
@@ -163,11 +157,6 @@ class Goal:
     @property
     def words(self) -> GoalWords:
         return goal_words(self.name, self.momentum)
-
-    @property
-    def is_convex(self) -> bool:
-        """Whether the condition is 𝒫(D) ⪯ L⁻¹, that of convex f without memory."""
-        return self.name == "convex" and not self.momentum
 
     @property
     def judges_metric(self) -> bool:
@@ -311,11 +300,6 @@ def linear_iterations(t: float, accuracy: float, initial_gap: float) -> int:
 _DECIDED = 10**4
 
 
-def convex_iterations(squared: Fraction, accuracy: float) -> int:
-    """Return the smallest K with ‖x⁰ − x*‖²_{D⁻¹}/(2K) ≤ accuracy for the norm ``squared``, squared; at least 1."""
-    return max(1, math.ceil(squared / (2 * Fraction(positive_number("accuracy", accuracy)))))
-
-
 def momentum_iterations(goal: str, t: float, accuracy: float, start: Any) -> int:
     """Return the smallest K that momentum with the rate t needs for E f(x^K) − f* ≤ accuracy.
 
@@ -332,39 +316,6 @@ def momentum_iterations(goal: str, t: float, accuracy: float, start: Any) -> int
     needed = math.ceil(2 * squared / (rate**2 * Fraction(positive_number("accuracy", accuracy))))  # ≤ K(K + 3)
     K = max(1, (math.isqrt(4 * needed + 9) - 3) // 2)  # (2K + 3)² = 4K(K + 3) + 9
     return K if K * (K + 3) >= needed else K + 1
-
-
-def squared_norm(blocks: Sequence[Matrix], distance: float | Sequence[Vector]) -> Fraction:
-    """Return an upper bound on ‖v‖²_{D⁻¹} for D = Diag(blocks), a block being a matrix or a diagonal.
-
-    distance: the part of v in each block, or a number r, then for every v with ‖v‖ ≤ r.
-    A Fraction: the square of a float, or its quotient by an entry of D, may lie beyond the range of floats.
-    """
-    total, floors = Fraction(0), []
-    for i, D in enumerate(blocks):
-        e = int(np.frexp(D.max())[1])
-        near = np.ldexp(D, -e)
-        below = near.min() if D.ndim == 1 else largest_floor(Enclosed.exact(near), 1.0)
-        if not below > 0.0:
-            msg = "the smallest eigenvalue of D is lost to rounding; no bound on the norm of D⁻¹ is proved"
-            raise ValueError(msg)
-        floors.append(Fraction(below) * Fraction(2) ** e)
-        if isinstance(distance, Sequence):
-            v, f = _near_one(distance[i])
-            if D.ndim == 1:
-                root, g = _near_one(v / np.sqrt(near))
-                size = math.ldexp(float(np.sum(root * root)) * (1.0 + twice_gamma(len(v) + 8)), 2 * g)
-            else:
-                size = norm_from_above(near, v, below)
-            # What underflows is far below the roundings of a sum whose largest term is near one.
-            total += Fraction(size * (1.0 + 4.0 * UNIT)) * Fraction(2) ** (2 * f - e)
-    return total if isinstance(distance, Sequence) else Fraction(distance) ** 2 / min(floors)
-
-
-def _near_one(v: Vector) -> tuple[Vector, int]:
-    """Return v/2ᵉ with a largest entry near one, and e."""
-    e = exponent_above(v)
-    return np.ldexp(v, -e), e
 
 
 def coordinates_sent(iterations: int, expected_nonzeros: float) -> float:

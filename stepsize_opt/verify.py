@@ -7,7 +7,6 @@ The quadratic form of a method is T(D) = 𝒬(DBD): E[SDLDS] for det-CGD1, D E[S
 
     file     goal                what is proved of D                                                 value
     node     paper               D ≻ 0, T(D) ⪯ D                                                     log det D
-             convex              D ≻ 0, E[SDS] ⪯ L⁻¹                                                 log det D
              descent             H ≻ 0                                                               log det H
              euclidean, linear   H ⪰ tM⁻¹; with momentum H ⪰ t²E[SVS], V ⪰ M⁻¹                       t
     limit    descent, t          D ⪯ L⁻¹, tr(LD) ≤ k, D ⪰ tM⁻¹ (momentum DLD ⪰ t²M⁻¹)           log det D, t
@@ -32,7 +31,6 @@ X ⪰ tM⁻¹ is decided as MXM − tM ⪰ 0.
 file every feasible D has
 
     node, paper           ⟨N − Y, D⟩ ≤ s                                because ⟨Y, D − T(D)⟩ ≥ 0
-    node, convex          ⟨E[SLYLS], D⟩ ≤ ⟨Y, L⟩                        L E[SDS] L ⪯ L
     node, other goals     ⟨Y, H⟩ ≤ s − ⟨N − 2Y, D⟩ ≤ s                  N − 2Y ⪰ 0 is proved
     limit, method         ⟨L, D⟩ ≤ k, or ⟨LYL, D⟩ ≤ ⟨Y, L⟩              tr(LD) ≤ k, or LDL ⪯ L; momentum: for DLD
 
@@ -679,7 +677,7 @@ class Node(Problem):
     """One node."""
 
     names = ("sketch", "method", "structure", "V")
-    goals = ("paper", "convex", "descent")
+    goals = ("paper", "descent")
 
     def __init__(self, document: dict[str, Any]) -> None:
         super().__init__(document, document["V"] is not None)
@@ -690,7 +688,7 @@ class Node(Problem):
 
     def multipliers(self) -> list[set[str]]:
         """Y, the reference and M⁻¹, as far as the goal needs them."""
-        names = {"factor"} if self.goal == "convex" else {"factor", "reference"}
+        names = {"factor", "reference"}
         return [names if self.M is None else names | {"inverse"}]
 
     def check(self, lower: Fraction) -> None:
@@ -698,8 +696,6 @@ class Node(Problem):
         X = self.D
         if self.goal == "paper":
             semidefinite(X - self.T(X), "T(D) ⪯ D")
-        elif self.goal == "convex":
-            semidefinite(self.L - self.L @ self.law.moment(X) @ self.L, "E[SDS] ⪯ L⁻¹")
         else:
             X = 2 * X - self.T(X)
         if self.V is None:
@@ -712,15 +708,13 @@ class Node(Problem):
     def tangent(self) -> tuple[Exact, Exact, Fraction]:
         """Y, and G and s with ⟨G, D⟩ ≤ s for all feasible D, or ⟨Y, H⟩ ≤ s − ⟨G, D⟩ where H is judged."""
         Y = self.factor
-        if self.goal == "convex":  # ⟨LYL, E[SDS]⟩ ≤ ⟨LYL, L⁻¹⟩
-            return Y, self.law.moment(self.L @ Y @ self.L), Y.inner(self.L)
         G, s = self.T.tangent(Y, self.reference)  # ⟨Y, aD − T(D)⟩ ≤ s − ⟨G − aY, D⟩
         return Y, G - (1 if self.goal == "paper" else 2) * Y, s
 
     def bound(self) -> Callable[[Fraction], bool]:
         """Return whether the multipliers prove that no D has a value above a given number."""
         Y, G, s = self.tangent()
-        if self.goal in ("paper", "convex"):
+        if self.goal == "paper":
             end = scaled_log(s, self.d) + self.structure.volume(G)
             return lambda upper: upper >= end
         self.structure.nonnegative(G)
@@ -733,7 +727,6 @@ class Node(Problem):
         floor = "tM⁻¹" if self.V is None else f"t²E[SVS], {named('V', self.V)} ⪰ M⁻¹,"
         value, says = {
             "paper": ("log det D", f"D ≻ 0 satisfies {T} ⪯ D"),
-            "convex": ("log det D", "D ≻ 0 satisfies E[SDS] ⪯ L⁻¹"),
             "descent": ("log det H", f"H = 2D − {T} is positive definite"),
             "t": ("t", f"H = 2D − {T} satisfies H ⪰ {floor}"),
         }[self.goal]

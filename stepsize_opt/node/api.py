@@ -15,7 +15,7 @@ from stepsize_opt.inputs import Structure, pattern_of, solve_settings
 from stepsize_opt.methods import Algorithm, Method, get_method
 from stepsize_opt.node.large import large_stepsize
 from stepsize_opt.node.momentum import MomentumGoal
-from stepsize_opt.node.reductions import equivalent_method, reduce_problem
+from stepsize_opt.node.reductions import reduce_problem
 from stepsize_opt.node.result import StepsizeResult
 from stepsize_opt.node.solve import assemble, chosen_solver, processes, solve_all, start_of
 from stepsize_opt.sketches import Sketch, read_sketch
@@ -78,8 +78,7 @@ def optimal_stepsize(
         ``"descent"``, the largest det H: bounds that mean in the norm of H and never needs more rounds than
         ``"paper"``.  ``"euclidean"``, the largest t with H ⪰ tI: bounds the mean of E‖∇f‖² in the Euclidean norm.
         ``"linear"``, the largest t with H ⪰ tM⁻¹, for strongly convex f: E f(x^K) − f* ≤ (1 − t)^K Δ⁰.
-        ``"convex"``, the largest det D with 𝒫(D) ⪯ L⁻¹, for convex f: the mean of E f(xᵏ) − f* over K iterates is at
-        most ‖x⁰ − x*‖²_{D⁻¹}/(2K).  It needs x⁺ = x − D S ∇f(x), or a det-CGD2 whose sketch and D commute.
+        ``"convex"``, for convex f, needs ``momentum=True``.
     strong_convexity
         M of ``"linear"``, 0 ≺ M ⪯ ∇²f: a d×d matrix, or a number μ for μI.
     momentum
@@ -163,9 +162,8 @@ def optimal_stepsize(
             return replace(large, estimated=smoothness.estimated, question=question)
     pattern = pattern_of(structure, sketch.d)
     method.check([sketch], scalar=pattern.is_scalar, clients=False)
-    proved_for = equivalent_method(asked, method, pattern, sketch.map)
     with blas_threads(sketch.d):
-        reduction = reduce_problem(smoothness.formed(), sketch.map, pattern, proved_for, goal=asked, split=reduce)
+        reduction = reduce_problem(smoothness.formed(), sketch.map, pattern, method, goal=asked, split=reduce)
         starts = [start_of(component, warm_start) for component in reduction.components]
         pieces = solve_all(list(zip(reduction.components, starts, strict=True)), (chosen, settings), reduce, workers)
         result = assemble(reduction, pieces, sketch, method, structure, asked, settings.tol)
@@ -276,11 +274,9 @@ def to_cvxpy(
     asked.check(smoothness, every)
     pattern = pattern_of(structure, sketch.d)
     method.check([sketch], scalar=pattern.is_scalar, clients=False)
-    condition = equivalent_method(asked, method, pattern, sketch.map).condition(sketch.map)
+    condition = method.condition(sketch.map)
     B, Q = condition.inner.apply(smoothness), condition.outer
-    if asked.is_convex:
-        program = Program.convex(np.asarray(np.linalg.cholesky(B), dtype=np.float64), Q, pattern)
-    elif asked.judges_metric:
+    if asked.judges_metric:
         floor = None if asked.M is None else np.asarray(np.linalg.inv(asked.block(every)), dtype=np.float64)
         program = Program.descent(B, Q, pattern, floor)
     else:

@@ -23,11 +23,10 @@ from stepsize_opt.large import InverseStepsize, StepsizeOperator, large_problem
 from stepsize_opt.methods import Algorithm, Method, get_method
 from stepsize_opt.node.api import optimal_stepsize, read_problem
 from stepsize_opt.node.momentum import MomentumGoal
-from stepsize_opt.node.reductions import Component, equivalent_method, separate
+from stepsize_opt.node.reductions import Component, separate
 from stepsize_opt.node.result import StepsizeResult
 from stepsize_opt.proofs import (
     Certificate,
-    ConvexStep,
     Descent,
     Enclosed,
     Evaluation,
@@ -56,7 +55,7 @@ class StepsizeCheck(Shown):
     certificate
         Of the goal, as in ``StepsizeResult``; its gap is infinite when D is infeasible.
     condition
-        Of T(D) ⪯ D, the condition of ``paper``: feasible, margin and log det D.  For ``convex`` that of 𝒫(D) ⪯ L⁻¹.
+        Of T(D) ⪯ D, the condition of ``paper``: feasible, margin and log det D.
     descent
         Of H = 2D − T(D): ``feasible`` means H ≻ 0, ``log_det`` is that of H.
     largest_scale
@@ -128,7 +127,7 @@ class StepsizeCheck(Shown):
             (f"rate {words.rate}", f"{self.rate:.9g}" if c.feasible else "none: the guarantee is not proved"),
             ("gap of D at most", f"{c.gap:.3e}"),
         ]
-        if self.goal in ("paper", "convex") and not self.momentum:
+        if self.goal == "paper":
             rows += [
                 ("H = 2D − T(D) ≻ 0", _answered(self.descent)),
                 ("descent rate det(H)^(1/d)", f"{self.descent_rate:.9g}"),
@@ -270,9 +269,8 @@ def certify(
     Z = None if dual is None else _read_dual(dual, sketch.d)
     pattern = pattern_with(structure, stepsize)
     method.check([sketch], scalar=pattern_of(structure, sketch.d).is_scalar, clients=False)
-    proved_for = equivalent_method(asked, method, pattern, sketch.map)
     with blas_threads(sketch.d):
-        reduction = separate(smoothness, sketch.map, pattern, proved_for, stepsize, asked)
+        reduction = separate(smoothness, sketch.map, pattern, method, stepsize, asked)
         found = [_check_piece(piece, stepsize, Z, asked) for piece in reduction.components]
     together = Certificate.combine if asked.M is None else Certificate.weakest
     certificate = asked.proved(together([piece.certificate for piece in found])).bounded(reduction.log_limit(sketch))
@@ -389,11 +387,7 @@ def _check_piece(piece: Component, stepsize: Matrix, Z: Matrix | None, goal: Goa
     proofs = (InBasis(program, D), Evaluation(program, D), Evaluation(program, D, Enclosed))
     at = next((at for at in proofs if at.feasible), proofs[1])
     of_condition = None if goal.judges_metric else dual
-    if piece.is_convex:
-        found = ConvexStep(program, D).certificate(dual)
-    else:
-        found = at.certificate(of_condition, others=(inside,))
-    condition = found.multiplied(n - m).rescaled(piece.scaling.factors)
+    condition = at.certificate(of_condition, others=(inside,)).multiplied(n - m).rescaled(piece.scaling.factors)
     descent = reached = nothing
     if m == n:
         metric = Descent(program, D)
@@ -401,7 +395,7 @@ def _check_piece(piece: Component, stepsize: Matrix, Z: Matrix | None, goal: Goa
         if piece.bound is not None:
             t = metric.floor_certificate(dual, piece.bound.M)
             reached = t.moved(-piece.bound.shift * program.d)
-    if not descent.feasible and condition.feasible and not piece.is_convex:
+    if not descent.feasible and condition.feasible:
         # T(D) ⪯ D makes H ⪰ D.
         descent = replace(condition, margin=1.0 + condition.margin, upper_bound=math.inf)
     # A scale beyond the range of float64 is rounded towards zero, and so stays feasible.
@@ -416,8 +410,5 @@ def _check_piece(piece: Component, stepsize: Matrix, Z: Matrix | None, goal: Goa
 
 def _inside(piece: Component, X: Matrix) -> Matrix | None:
     """Return the largest multiple of X that is proved feasible; None without a proof."""
-    if piece.is_convex:
-        step = ConvexStep(piece.single, X).repaired()
-        return None if step is None else step.D
     found = repair_in_basis(piece.single, X) or repair(piece.single, X)
     return None if found is None else found.D

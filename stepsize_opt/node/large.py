@@ -121,7 +121,7 @@ class _Question:
         L: Smoothness, problem: LargeProblem, sketch: Sketch, method: Method, structure: Structure, goal: Goal
     ) -> _Question:
         """Raise ValueError for a goal or a direction that does not go with L."""
-        if goal.is_convex or not isinstance(goal.M, float | None):
+        if not isinstance(goal.M, float | None):
             msg = f"goal={goal.name!r} takes a dense L only, but for a number as strong_convexity; {ANSWERS}"
             raise NeedsDense(msg)
         W = read_direction(structure.W) if isinstance(structure, Direction) else None

@@ -26,8 +26,6 @@ monotone and concave: log det H(D̄) ≥ log det H(D).  If M, too, has no entry 
 metric of Λ⁻¹DΛ⁻¹ is Λ⁻¹H(D)Λ⁻¹, and H ⪰ tM⁻¹ becomes Λ⁻¹HΛ⁻¹ ⪰ t(ΛMΛ)⁻¹.  𝒬 = identity and D full: H ⪯ B⁻¹ with
 equality for D = B⁻¹, the best for every goal.  A coordinate alone: H = D(2 − qBD) ≤ 1/(qB), at the same D.
 
-*Convex f.*  The condition is 𝒫(D) ⪯ L⁻¹, linear in D: components and scaling as for (3), but commuting is of no use.
-
 *Closed forms.*  𝒬 = identity and D full: D = B⁻¹, with multiplier Z = B.  D = γW: γ = 1/λmax(W^{−½} 𝒬(WBW) W^{−½}),
 with Z = zzᵀ for the eigenvector z = W^{−½}u (Theorem 2 of the paper is this for each layer).  A coordinate alone:
 D = 1/(q B).  Theorems A and B (``docs/native_solver.md``) extend this to many problems of rand-1 and rand-k.
@@ -47,7 +45,7 @@ from scipy.sparse.csgraph import connected_components
 
 from stepsize_opt.goals import PAPER, CurvatureBound, Goal
 from stepsize_opt.inputs import LARGEST_SPREAD, Scaling, Symmetric, dense, out_of_range
-from stepsize_opt.methods import DetCGD1, DetCGD2, Method, SketchedGradient
+from stepsize_opt.methods import Method
 from stepsize_opt.proofs import (
     LARGEST_COEFFICIENT,
     SMALLEST_NORMAL,
@@ -154,7 +152,6 @@ class Component:
     program: Program
     single: Program  # of the condition 𝒬(DBD) ⪯ D alone, by which D is proved
     bound: CurvatureBound | None = None
-    is_convex: bool = False
 
     @cached_property
     def power(self) -> int:
@@ -258,10 +255,10 @@ def separate(
     for indices in _groups(L.matrix, _maps(Q, method), pattern, edges):
         block = _proved_block(L, indices, goal, out)
         part, sub = _restricted(Q, indices), pattern.restrict(indices)
-        condition = method.condition(part, commutes=not goal.is_convex and sub.commutes_with(part))
+        condition = method.condition(part, commutes=sub.commutes_with(part))
         program, scaling = _scaled_program(_rounded_image(condition.inner, block), condition.outer, sub)
         bound = goal.curvature_bound(indices, scaling)
-        out.components.append(Component(indices, scaling, program, program, bound, goal.is_convex))
+        out.components.append(Component(indices, scaling, program, program, bound))
     return out
 
 
@@ -284,7 +281,7 @@ def _reduce_block(
     split: bool,
     out: Reduction,
 ) -> None:
-    condition = method.condition(law, commutes=split and not goal.is_convex and pattern.commutes_with(law))
+    condition = method.condition(law, commutes=split and pattern.commutes_with(law))
     quadratic, Q = _rounded_image(condition.inner, L), condition.outer
     B = quadratic.B
     if condition.words:
@@ -322,32 +319,10 @@ def _reduce_block(
 
 def _component(indices: Indices, scaling: Scaling, program: Program, goal: Goal) -> Component:
     """Return the piece with the objective that the goal asks for."""
-    condition = program.condition
-    assert condition is not None and condition.B is not None
-    if goal.is_convex:
-        H = np.asarray(np.linalg.cholesky(condition.B), dtype=np.float64)
-        convex = Program.convex(H, condition.Q, program.pattern)
-        return Component(indices, scaling, convex, program, is_convex=True)
     if not goal.judges_metric:
         return Component(indices, scaling, program, program)
     bound = goal.curvature_bound(indices, scaling)
     return Component(indices, scaling, descent_program(program, bound), program, bound)
-
-
-def equivalent_method(goal: Goal, method: Method, pattern: Pattern, law: PositiveMap) -> Method:
-    """Return the method for which a goal is proved: det-CGD1 for ``convex`` and a det-CGD2 that commutes.
-
-    Raises ValueError for another method of ``convex``, which is proved for x⁺ = x − D S ∇f(x).
-    """
-    if not goal.is_convex or isinstance(method, SketchedGradient):
-        return method
-    if not (isinstance(method, DetCGD2) and pattern.commutes_with(law)):
-        msg = (
-            f"goal='convex' is proved for x⁺ = x − D S ∇f(x), not for {method.name}: use det-CGD1, or a "
-            "structure that commutes with the sketch for det-CGD2"
-        )
-        raise ValueError(msg)
-    return DetCGD1()  # SD = DS
 
 
 def descent_program(program: Program, bound: CurvatureBound | None = None) -> Program:

@@ -15,22 +15,20 @@ from stepsize_opt.goals import (
     WORDS,
     GoalName,
     GoalWords,
-    convex_iterations,
     coordinates_sent,
     goal_words,
     iterations_needed,
     linear_iterations,
     momentum_iterations,
-    squared_norm,
 )
-from stepsize_opt.inputs import LARGE, dimensions, from_fields, pattern_of, positive_number, real_array
+from stepsize_opt.inputs import LARGE, dimensions, from_fields, pattern_of, real_array
 from stepsize_opt.large import BlockStepsize, StepsizeOperator, check_stepsize, stepsize_from_arrays
 from stepsize_opt.methods import CompressedStep, DetCGD1, DetCGD2, MomentumStep, get_method
 from stepsize_opt.plots import plot_matrix
 from stepsize_opt.proofs import Certificate, exp_down
 from stepsize_opt.records import Result, plain_fields, structure_of_plain
 from stepsize_opt.sketches import Sketch, plain_sketch, sketch_of_plain
-from stepsize_solvers.programs import Indices, Matrix, Status, Vector
+from stepsize_solvers.programs import Indices, Matrix, Status
 
 
 class Block(NamedTuple):
@@ -52,9 +50,8 @@ class StepsizeResult(Result):
         the reason.
     certificate
         Feasible, margin, log_det, upper_bound and gap, all holding in exact arithmetic.  ``feasible`` means T(D) ⪯ D
-        for the goal ``paper``, 𝒫(D) ⪯ L⁻¹ for ``convex``, H ≻ 0 for ``descent``, H ⪰ tM⁻¹ with a t > 0 for the others.
-        ``log_det`` and ``upper_bound`` are the ends of log det D for ``paper`` and ``convex``, of log det H for
-        ``descent``, of d log t for the others.
+        for the goal ``paper``, H ≻ 0 for ``descent``, H ⪰ tM⁻¹ with a t > 0 for the others.  ``log_det`` and
+        ``upper_bound`` are the ends of log det D for ``paper``, of log det H for ``descent``, of d log t otherwise.
     descent_log_det
         A proved lower bound on log det H of the descent metric H = 2D − T(D), T(D) the left-hand side of
         the condition; T(D) ⪯ D makes H ⪰ D.
@@ -148,8 +145,7 @@ class StepsizeResult(Result):
     def dual(self) -> Matrix | None:
         """The multiplier Z ⪰ 0 of the condition, d×d, read-only: with D it proves the upper bound; None for a large L.
 
-        For the goal ``descent`` it is Y near H⁻¹, for ``euclidean`` and ``linear`` the multiplier of H ⪰ tM⁻¹ (of each
-        component alone), for ``convex`` U of 𝒫(D) ⪯ L⁻¹.
+        For the goal ``descent`` it is Y near H⁻¹, for the others the multiplier of H ⪰ tM⁻¹ (of each component alone).
         """
         return None if self.multiplier is None else self.multiplier.array
 
@@ -263,13 +259,9 @@ class StepsizeResult(Result):
         norm is the Euclidean one and the rate is t.  For ``linear`` it is the smallest K with (1 − t)^K Δ⁰ ≤ accuracy,
         and ``accuracy`` is given instead of ``epsilon2``.
 
-        For ``convex`` it is the smallest K with ‖x⁰ − x*‖²_{D⁻¹}/(2K) ≤ accuracy, by which the mean of E f(xᵏ) − f*
-        over the first K iterates is at most ``accuracy``, and so is E f − f* at their mean.  ``initial_distance`` is
-        then x⁰ − x*, a vector, whose norm is taken; a number is the plain distance ‖x⁰ − x*‖, of which only
-        ‖x⁰ − x*‖²_{D⁻¹} ≤ ‖x⁰ − x*‖²/λmin(D) is known.
-
         With momentum it is the smallest K with 2(1 − t)^K Δ⁰ ≤ accuracy for ``linear``, and with
-        2‖x⁰ − x*‖² ≤ accuracy t²K(K + 3) for ``convex``, in the Euclidean norm.
+        2‖x⁰ − x*‖² ≤ accuracy t²K(K + 3) for ``convex``, in the Euclidean norm; ``initial_distance`` is x⁰ − x* or a
+        number that bounds its norm.
         """
         given = {
             "epsilon2": epsilon2,
@@ -290,27 +282,18 @@ class StepsizeResult(Result):
             msg = f"no rate above 0 is proved for this D, so no number of iterations: its status is {self.status}"
             raise ValueError(msg)
         if self.momentum:
-            start = initial_gap if self.goal == "linear" else initial_distance
+            start = initial_gap if self.goal == "linear" else self._distance(initial_distance)
             return momentum_iterations(self.goal, self.guaranteed_rate, accuracy, start)  # type: ignore[arg-type]
         if self.goal == "linear":
             return linear_iterations(self.guaranteed_rate, accuracy, initial_gap)  # type: ignore[arg-type]
-        if self.goal == "convex":
-            return convex_iterations(squared_norm(self._blocks().parts, self._parts(initial_distance)), accuracy)  # type: ignore[arg-type]
         return iterations_needed(self.guaranteed_rate, epsilon2, initial_gap)  # type: ignore[arg-type]
 
-    def _parts(self, distance: Any) -> float | list[Vector]:
-        """Return x⁰ − x* in the coordinates of each block, or the plain distance."""
-        if dimensions(distance) == 0:
-            return positive_number("initial_distance", distance)
-        vector = real_array("initial_distance", distance)
-        if vector.shape != (self.d,):
+    def _distance(self, distance: Any) -> Any:
+        """Return x⁰ − x* as it was given; raise ValueError for a vector of another size."""
+        if dimensions(distance) > 0 and real_array("initial_distance", distance).shape != (self.d,):
             msg = f"initial_distance must be a number or x⁰ − x*, {self.d} finite numbers"
             raise ValueError(msg)
-        return [vector[place] for place in self._blocks().indices]
-
-    def _blocks(self) -> BlockStepsize:
-        assert isinstance(self.stepsize, BlockStepsize)  # the goal convex takes a dense L only
-        return self.stepsize
+        return distance
 
     def communication(
         self,
@@ -361,7 +344,7 @@ class StepsizeResult(Result):
         if self.goal != "descent":
             rows.append(("descent rate det(H)^(1/d)", f"{self.descent_rate:.9g}, H = 2D − T(D)"))
         rows.append(("guarantee used", self.guarantee_used))
-        if self.goal in ("paper", "descent", "convex") and not self.momentum:
+        if self.goal in ("paper", "descent"):
             rows.append((f"log det {words.judged} / d", f"{self.log_det / self.d:.9f}"))
         if self.goal != "paper":
             rows.append(("condition T(D) ⪯ D", "proved" if self.satisfies_condition else "not proved, not needed"))

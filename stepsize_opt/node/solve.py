@@ -20,7 +20,6 @@ from stepsize_opt.node.reductions import NO_UNDERFLOW, Component, Piece, Reducti
 from stepsize_opt.node.result import StepsizeResult
 from stepsize_opt.proofs import (
     Certificate,
-    ConvexStep,
     Descent,
     Enclosed,
     Evaluation,
@@ -47,8 +46,6 @@ _EXACT_LOSS = 1e-12
 
 def prove(component: Component, outcome: Outcome, tol: float) -> Piece:
     """Prove the answer next to the raw one, under the goal of the component."""
-    if component.is_convex:
-        return _convex(component, outcome)
     if component.program.objective is None:
         return _under_condition(component, outcome, tol)
     return _under_descent(component, outcome, tol)
@@ -126,18 +123,6 @@ def _thin(component: Component, thin: ProvedDiagonal, dual: Matrix | None) -> Pi
         return None
     descent = Certificate(True, 1.0 + thin.certificate.margin, thin.descent_log_det, math.inf, len(D))
     return _piece(component, np.diag(D), dual, thin.certificate, descent)
-
-
-def _convex(component: Component, outcome: Outcome) -> Piece:
-    """Repair the raw point to one with 𝒬(D) ⪯ L⁻¹, and certify log det D."""
-    H, Z, single = component.program.families[0].H[0], _dual(outcome), component.single
-    product = None if Z is None else H @ Z @ H.T
-    U = None if product is None else 0.5 * (product + product.T)
-    found = ConvexStep(single, np.asarray(outcome.X)).repaired() or ConvexStep(single, single.pattern.member).repaired()
-    if found is None:
-        raise _not_repaired(outcome)
-    found, D = component.in_original_units(found)
-    return _piece(component, D, U, found.certificate(U), found.descent(), found.satisfies_condition)
 
 
 def _under_descent(component: Component, outcome: Outcome, tol: float) -> Piece:

@@ -79,8 +79,7 @@ def compare(
 
     ``rate`` is that of the goal, ``goal`` and ``strong_convexity`` as in ``optimal_stepsize``; ``descent rate`` is
     det(H)^{1/d} of each row, H = 2D − T(D).  For ``"paper"`` the row "optimal, descent" has the best det(H)^{1/d} of
-    det-CGD1; for det-CGD2 both optima are the same.  ``"convex"`` has rows for det-CGD1 only.  ``"linear"`` has rows
-    with momentum; for ``"convex"`` momentum bounds another quantity (``optimal_stepsize(…, momentum=True)``).
+    det-CGD1; for det-CGD2 both optima are the same.  ``"linear"`` has rows with momentum.
     ``on_progress`` is called as in ``plan``.  Other arguments are those of ``optimal_stepsize``, limits for each row.
 
     Rounds come from the better proved rate of a row, as in ``StepsizeResult.iterations``, in units of 2Δ⁰/ε²
@@ -130,9 +129,10 @@ def compare(
 def _cases(goal: GoalName, directions: list[tuple[str, Structure]]) -> list[tuple[Method, str, Structure, GoalName]]:
     """Return method, name of the stepsize, structure and goal of each row."""
     first, second = DetCGD1(), DetCGD2()
-    cases: list[tuple[Method, str, Structure, GoalName]] = [(first, "optimal", "full", goal)]
-    if goal != "convex":
-        cases.append((second, "optimal", "full", goal))
+    cases: list[tuple[Method, str, Structure, GoalName]] = [
+        (first, "optimal", "full", goal),
+        (second, "optimal", "full", goal),
+    ]
     if goal == "paper":
         cases.append((first, "optimal, descent", "full", "descent"))
     if goal == "linear":

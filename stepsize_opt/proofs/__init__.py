@@ -4,8 +4,8 @@ Arithmetic: ``roundings`` (error-free sums and products), ``intervals`` (numbers
 matrices), ``grams`` (thin matrices), ``cholesky`` (definiteness), ``maps`` (the positive maps of sketches).  Rounding
 is counted here; the other modules write formulas.
 
-One stepsize: ``evaluation`` (the paper's condition), ``basis`` (the same to the last digits), ``descent`` and
-``convex`` (the other goals); ``duals``, ``quadratics`` and ``inverses`` for their bounds, ``repairs`` and ``search``
+One stepsize: ``evaluation`` (the paper's condition), ``basis`` (the same to the last digits), ``descent`` (the other
+goals); ``duals``, ``quadratics`` and ``inverses`` for their bounds, ``repairs`` and ``search``
 for a feasible point, ``certificate`` for the result.
 Clients: ``conditions``, ``multipliers``, ``means``.
 Large L: ``low_rank``, ``nonnegative``, ``thin_metric``, ``roots``, ``spectral``, and ``thin`` for what they share.
@@ -38,7 +38,6 @@ from stepsize_opt.proofs.conditions import (
     ClientGroup as ClientGroup,
     Conditions as Conditions,
 )
-from stepsize_opt.proofs.convex import ConvexStep as ConvexStep, norm_from_above as norm_from_above
 from stepsize_opt.proofs.descent import Descent as Descent
 from stepsize_opt.proofs.evaluation import Evaluation as Evaluation
 from stepsize_opt.proofs.grams import chunks as chunks, vanishing as vanishing, weighted_gram as weighted_gram

@@ -51,7 +51,7 @@ class Evaluation:
     """A symmetric stepsize matrix D of a program with the one condition 𝒬(D B D) ⪯ D, and what is proved of it.
 
     ``feasible``, ``lower`` and ``certificate`` are those of the paper's goal, log det D under the condition;
-    ``Descent`` and ``ConvexStep`` have the other goals.  A rounded B is taken at its upper end, so that what is proved
+    ``Descent`` has the other goals.  A rounded B is taken at its upper end, so that what is proved
     of F(D) holds for every matrix it may stand for, and at its lower end for bounds on the optimum.
     ``arithmetic`` is the precision of the products: enclosures by ``Enclosed`` are wider, and cheaper.
     B: its upper end; half: D B; square: D B D, and quadratic the same rounded; value: F(D); metric: D + F(D).

@@ -30,7 +30,7 @@ MASKED: Any = np.ma.array(np.eye(2), mask=[[0, 1], [1, 0]])
 SKEW: Any = np.array([[1e32, 9e15], [0.0, 1.0]])
 TARGETS: dict[str, Any] = {"epsilon2": 1.0, "initial_gap": 1.0, "delta_inf": 0.5}
 TEXT: Any = "randk:1"
-CONVEX: Any = optimal_stepsize(L, S, **GOALS["convex"])
+CONVEX: Any = optimal_stepsize(L, S, goal="convex", momentum=True)
 LINEAR: Any = optimal_stepsize(L, S, **arguments_of("linear", L))
 
 MATRICES: dict[str, Any] = {
@@ -89,7 +89,10 @@ CALLS: list[tuple[type[Exception], str, Callable[[], Any]]] = [
     (ValueError, "warm_start", lambda: solve(warm_start=optimal_stepsize(np.eye(5), RandK(5, 1)))),
     (ValueError, "warm_start", lambda: solve(warm_start=large())),
     (ValueError, "goal", lambda: solve(goal="trace")),
-    (ValueError, "convex", lambda: solve(algorithm="det-CGD2", **GOALS["convex"])),
+    (ValueError, "momentum=True", lambda: solve(goal="convex")),
+    (ValueError, "momentum=True", lambda: certify(L, L, S, goal="convex")),
+    (ValueError, "momentum=True", lambda: to_cvxpy(L, S, goal="convex")),
+    (ValueError, "goal", lambda: compare(L, S, goal="convex")),
     (ValueError, "strong_convexity", lambda: solve(**GOALS["linear"])),
     (ValueError, "strong_convexity", lambda: solve(strong_convexity=1.0, **GOALS["paper"])),
     (ValueError, "strong_convexity", lambda: solve(**arguments_of("linear", -1.0))),

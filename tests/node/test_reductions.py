@@ -43,9 +43,7 @@ def disconnected(draw: st.DrawFn) -> tuple[Matrix, Sketch, Any]:
 def test_reduced_and_unreduced_agree(goal: str, problem: tuple[Matrix, Sketch, Any], algorithm: str) -> None:
     """Their certified intervals have a point in common, and are as short as the tolerance asks for."""
     L, sketch, structure = problem
-    asked = {"structure": structure, **arguments_of(goal, L)}
-    if goal != "convex":
-        asked["algorithm"] = algorithm
+    asked = {"structure": structure, "algorithm": algorithm, **arguments_of(goal, L)}
     reduced, whole = (optimal_stepsize(L, sketch, reduce=reduce, tol=1e-6, **asked) for reduce in (True, False))
     assert reduced.status == whole.status == "optimal"
     assert not any("component" in note for note in whole.reductions)

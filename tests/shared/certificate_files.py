@@ -79,8 +79,7 @@ def _nodes(L: Any) -> dict[str, Callable[[], Any]]:
     coins = IndependentSampling([0.5, 0.9])
     for goal in GOALS:
         add(goal, coins, **arguments_of(goal, 0.5 * L))
-        if goal != "convex":
-            add(f"{goal}, det-CGD2", RandK(2, 1), **arguments_of(goal, 0.5 * L), algorithm="det-CGD2")
+        add(f"{goal}, det-CGD2", RandK(2, 1), **arguments_of(goal, 0.5 * L), algorithm="det-CGD2")
     for name, sketch in _sketches().items():
         add(name, sketch)
         add(f"{name}, descent, det-CGD2", sketch, goal="descent", algorithm="det-CGD2")

@@ -104,8 +104,8 @@ def _check_keys(document: Plain) -> None:
         _need(document["method"] in ("det-CGD1", "det-CGD2"))
     momentum = document["V"] is not None if document["kind"] == "node" else document["momentum"]
     _need(type(momentum) is bool)
-    goals = ("linear", "convex") if momentum else ("paper", "convex", "descent", "euclidean", "linear")
-    _need(document["goal"] in goals and (document["kind"] == "node" or document["goal"] not in goals[:2] or momentum))
+    goals = ("linear", "convex") if momentum else ("paper", "descent", "euclidean", "linear")
+    _need(document["goal"] in goals and (document["kind"] == "node" or document["goal"] != "paper" or momentum))
     has_M = momentum or document["goal"] in ("euclidean", "linear")
     _need(has_M == (document["M"] is not None))
     if has_M and document["goal"] != "linear":
@@ -351,9 +351,6 @@ def _judge_node(document: Plain) -> bool:
         return _has_value(V, M, Fraction(1)) and lower > 0 and is_positive_semidefinite(floor)
     if document["goal"] == "paper":
         return is_positive_semidefinite(combine((1, D), (-1, T))) and _has_value(D, None, lower)
-    if document["goal"] == "convex":
-        slack = combine((1, L), (-1, _between(L, law.moment(D))))
-        return is_positive_semidefinite(slack) and _has_value(D, None, lower)
     return _has_value(H, M, lower)
 
 

@@ -21,7 +21,6 @@ D ⪯ L⁻¹, full D                 A           identity   –           L     
 (12), D with a pattern          D           𝒫ᵢ − id    L           Lᵢ         0, c, e
 (12′)                           D           identity   𝒫ᵢ(L) − L   Lᵢ         0, c, e
 D ⪯ L⁻¹, any pattern            D           identity   –           L          0, 1, 0
-E[S D S] ⪯ L⁻¹, convex f        D           𝒫          –           L          0, 1, 0
 ==============================  ==========  =========  ==========  =========  ==========
 
 The descent metric of det-CGD is G(D) = 2D − 𝒫(DLD): E f(x⁺) ≤ f(x) − ½‖∇f(x)‖²_G without any condition on D.
@@ -165,11 +164,6 @@ class Program:
     def single(B: Matrix, Q: PositiveMap, pattern: Pattern | None = None, B_slack: Vector | None = None) -> Program:
         """maximise log det X subject to 𝒬(X B X) ⪯ X: conditions (3) and (4)."""
         return Program((Family(Q, B, a=1.0, B_slack=B_slack),), pattern or Pattern.full(len(B)))
-
-    @staticmethod
-    def convex(factor: Matrix, Q: PositiveMap, pattern: Pattern | None = None) -> Program:
-        """maximise log det X subject to Hᵀ𝒬(X)H ⪯ I for the factor H, that is 𝒬(X) ⪯ (HHᵀ)⁻¹."""
-        return Program((Family(Q, factors=factor[None], c=1.0),), pattern or Pattern.full(len(factor)))
 
     @staticmethod
     def descent(

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from stepsize_opt.goals import GOAL_NAMES, coordinates_sent
+from stepsize_opt.goals import GOAL_NAMES, MOMENTUM_GOALS, coordinates_sent
 from stepsize_opt.inputs import check_dense, json_text, write_text
 from stepsize_opt.node import StepsizeResult, certify, optimal_stepsize
 from stepsize_opt.planning import compare
@@ -46,7 +46,7 @@ _SOLVE_EXAMPLES = f"""examples:
   stepsize-opt solve L.npy --sketch gaussian:4 --algorithm det-CGD2 -q -o D.csv
   stepsize-opt solve L.npy --sketch randk:8 --goal descent --epsilon2 1e-4 --initial-gap 0.7
   stepsize-opt solve L.npy --sketch randk:8 --goal linear --strong-convexity 0.01
-  stepsize-opt solve L.npy --sketch randk:8 --goal convex
+  stepsize-opt solve L.npy --sketch randk:8 --goal convex --momentum
   stepsize-opt solve L.npy --sketch randk:8 --certificate D.cert.json
 
 sketches: {sketch_forms()}
@@ -109,7 +109,7 @@ def add_parsers(commands: Any) -> None:
     )
     add_matrix(comparing)
     add_sketch(comparing, required=True)
-    add_goal(comparing, default=GOAL_NAMES[0])
+    add_goal(comparing, default=GOAL_NAMES[0], momentum=False)
     add_solver(comparing)
     add_volume(comparing)
     comparing.set_defaults(run=_compare)
@@ -130,15 +130,15 @@ def add_accuracy(parser: argparse.ArgumentParser) -> None:
         rounds.add_argument(f"--{name.replace('_', '-')}", type=positive, help=words)
 
 
-def add_goal(parser: argparse.ArgumentParser, default: str | None = None) -> None:
+def add_goal(parser: argparse.ArgumentParser, default: str | None = None, *, momentum: bool = True) -> None:
     """Add --goal and --strong-convexity; without a default the goal may come from a file."""
     parser.add_argument(
         "--goal",
-        choices=GOAL_NAMES,
+        choices=tuple(dict.fromkeys((*GOAL_NAMES, *MOMENTUM_GOALS))) if momentum else GOAL_NAMES,
         default=default,
         help="what is maximised: det D under the paper's condition; for H = 2D - T(D) and without the condition det H "
-        "(descent), its least eigenvalue (euclidean) or the linear rate (linear); convex: for convex f "
-        f"(default: {GOAL_NAMES[0]})",
+        "(descent), its least eigenvalue (euclidean) or the linear rate (linear)"
+        f"{'; convex: for convex f with --momentum' if momentum else ''} (default: {GOAL_NAMES[0]})",
     )
     add_strong_convexity(parser)
 

@@ -1,7 +1,7 @@
 """The exact checker: every claim of an answer against rational arithmetic on the floats that the user gave.
 
 Claims of one node.  X is the matrix of the goal, D under the paper's condition and H = 2D − T(D) for descent.  D is
-finite, has the structure, and satisfies T(D) ⪯ D, or H ≻ 0, or 𝒫(D) ⪯ L⁻¹ for ``convex``; ``log_det`` is below
+finite, has the structure, and satisfies T(D) ⪯ D, or H ≻ 0; ``log_det`` is below
 log det X, or below d log t for the largest t with X ⪰ tM⁻¹; no other D of the structure is above ``upper_bound``;
 ``rate``, ``descent_log_det`` and ``satisfies_condition`` are true of this D; ``optimal`` means a gap of
 at most ``tol``.
@@ -171,16 +171,8 @@ class Candidate:
     def satisfies_condition(self) -> bool:
         return self.is_positive and is_positive_semidefinite(self.slack)
 
-    def is_convex_step(self) -> bool:
-        """D ≻ 0 and 𝒫(D) ⪯ L⁻¹, that is L𝒫(D)L ⪯ L."""
-        L = rational(self.node.L)
-        inner = product(product(L, second_moment(self.node.sketch, self.D)), L)
-        return self.is_positive and is_positive_semidefinite(combine((1, L), (-1, inner)))
-
     def is_feasible(self) -> bool:
         """Whether D satisfies what the goal asks of it."""
-        if self.node.goal == "convex":
-            return self.is_convex_step()
         return definiteness(self.metric).det > 0 if self.node.is_metric else self.satisfies_condition()
 
     def reaches(self, value: Decimal) -> bool:
