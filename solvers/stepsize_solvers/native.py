@@ -215,8 +215,7 @@ def _solve_metric(left: Family, pattern: Pattern, settings: Settings, options: N
     if D is None:
         return _failure("no start with a positive definite metric was found")
     progress: Progress[MetricPoint] = Progress(pattern.d, Limits.of(settings, _MOST_METRIC_STEPS), *_METRIC)
-    over = listed(left.Q, pattern, Sizes.METRIC_DENSE_UNKNOWNS)
-    method = DampedNewton(left, pattern, progress, over, pattern.d >= options.single_precision_from)
+    method = DampedNewton(left, pattern, progress, pattern.d >= options.single_precision_from)
     status = progress.run(lambda: method.run(D))
     best = progress.best
     if best is None:

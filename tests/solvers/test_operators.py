@@ -280,8 +280,8 @@ def test_the_jacobian_of_active_rows(name: str, rows: int) -> None:
 
 @every_map
 @every_pattern
-def test_gradient_and_newton_systems_of_the_metric_are_derivatives(shape: str, name: str) -> None:
-    p, pattern, Q = metric_point(shape, MAPS[name]), PATTERNS[shape], MAPS[name]
+def test_gradient_and_newton_system_of_the_metric_are_derivatives(shape: str, name: str) -> None:
+    p = metric_point(shape, MAPS[name])
     X = p.frame.project(np.diag(np.linspace(0.5, 1.5, D)) + 0.3)
     assert_is_derivative(
         lambda t: np.linalg.slogdet(constraint(p.frame, t * X))[1],
@@ -289,13 +289,6 @@ def test_gradient_and_newton_systems_of_the_metric_are_derivatives(shape: str, n
         -np.vdot(X, KrylovSystem(p, 1.0, False)(X)),
         h=1e-4,
     )
-    over = listed(Q, pattern, 100)
-    rotated = MetricPoint.of(Family(Q, B, a=2.0), pattern, p.D, rotated=pattern.is_full)
-    assert over is not None and rotated is not None
-    A, _ = over.system(rotated.frame, rotated.root, rotated.Rt)
-    found = over.matrix(np.linalg.solve(A, over.vector(rotated.gradient)))
-    image = KrylovSystem(rotated, 1.0, False)(found)
-    np.testing.assert_allclose(image, rotated.gradient, rtol=0, atol=1e-7 * np.abs(rotated.gradient).max())
 
 
 def test_a_direction_of_the_metric_is_one_however_small_the_gradient() -> None:

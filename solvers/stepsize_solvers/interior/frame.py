@@ -68,7 +68,7 @@ class Frame:
             return None
         C, C_inverse = K, triangular_inverse(K)
         Bt: Array = sym(K.T.dot(left.B.dot(K)))
-        if rotated and (pattern.is_full or max(pattern.sizes) > 1):
+        if rotated and (pattern.is_full or (pattern.W is None and max(pattern.sizes) > 1)):
             U, Bt = _rotation(pattern, Bt, graded)
             C, C_inverse = K.dot(U), U.T.dot(C_inverse)
         return Frame(left.Q, left.a, pattern, Gram(C), Gram(C_inverse.T), Bt, log_det_from_cholesky(K))

@@ -14,9 +14,8 @@ class Sizes:
     # entrywise costs one more product.
     CONDITION_DENSE_ENTRYWISE = 17
     CONDITION_DENSE = 16
-    # The same for other patterns, and for log det of the metric.
+    # The same for other patterns.
     PATTERN_DENSE_UNKNOWNS = 80
-    METRIC_DENSE_UNKNOWNS = 80
     # Largest t: factorised systems come first up to here, and after a breakdown of conjugate gradients up to there.
     FLOOR_DENSE_UNKNOWNS = 80
     FLOOR_DENSE_UNKNOWNS_AFTER_BREAKDOWN = 2100
