@@ -128,7 +128,7 @@ def _solve(program: Program, settings: Settings, options: NativeOptions) -> Outc
     pattern, condition, objective = program.pattern, program.condition, program.objective
     if objective is not None and not program.families:
         if objective.floor is None:
-            return _solve_metric(objective.left, pattern, settings, options)
+            return _solve_metric(objective.left, pattern, settings)
         return _solve_floor(objective.left, objective.floor, pattern, settings, options)
     if condition is None:
         return solve_families(program, settings)
@@ -209,13 +209,13 @@ def _thin(M: Matrix, limits: Limits) -> Outcome | None:
 # ---------------------------------------------------------------- the metric
 
 
-def _solve_metric(left: Family, pattern: Pattern, settings: Settings, options: NativeOptions) -> Outcome:
+def _solve_metric(left: Family, pattern: Pattern, settings: Settings) -> Outcome:
     """The largest log det of the metric."""
     D = metric_start(left, pattern, _warm_stepsize(settings, pattern))
     if D is None:
         return _failure("no start with a positive definite metric was found")
     progress: Progress[MetricPoint] = Progress(pattern.d, Limits.of(settings, _MOST_METRIC_STEPS), *_METRIC)
-    method = DampedNewton(left, pattern, progress, pattern.d >= options.single_precision_from)
+    method = DampedNewton(left, pattern, progress)
     status = progress.run(lambda: method.run(D))
     best = progress.best
     if best is None:

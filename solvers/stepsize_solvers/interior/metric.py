@@ -114,25 +114,28 @@ class MetricPoint:
         return Bounds(self.log_det, self.log_det + self.d * math.log1p(loss / self.d))
 
 
+@dataclass(frozen=True, eq=False)
 class KrylovSystem:
-    """A by conjugate gradients, in single precision if asked."""
+    """A by conjugate gradients; beta: the scalar stand-in for 𝒬."""
 
-    def __init__(self, p: MetricPoint, beta: float, single: bool) -> None:
-        dtype = np.float32 if single else np.float64
-        self.frame = p.frame.low if single else p.frame
-        self.Yt: Array = p.Yt.astype(dtype)
-        self.Rt: Array = p.Rt.astype(dtype)
-        b, r, y = p.frame.diagonal, np.diagonal(p.Rt), np.diagonal(p.Yt)
+    p: MetricPoint
+    beta: float
+
+    @cached_property
+    def inverse(self) -> Matrix:
+        """That of the diagonal of A, nearly."""
+        frame = self.p.frame
+        b, r, y = frame.diagonal, np.diagonal(self.p.Rt), np.diagonal(self.p.Yt)
         outer = np.multiply.outer(b, r)
-        damping = p.frame.a - beta * (b[:, None] + b)
-        self.inverse = (1.0 / (outer + outer.T + damping**2 * np.multiply.outer(y, y))).astype(dtype)
+        damping = frame.a - self.beta * (b[:, None] + b)
+        return np.asarray(1.0 / (outer + outer.T + damping**2 * np.multiply.outer(y, y)))
 
     def __call__(self, X: Array) -> Array:
-        frame = self.frame
-        return frame.coslope(sym(self.Yt @ frame.slope(X) @ self.Yt)) + frame.cross(X, self.Rt)
+        p = self.p
+        return p.frame.coslope(sym(p.Yt @ p.frame.slope(X) @ p.Yt)) + p.frame.cross(X, p.Rt)
 
     def precondition(self, Y: Array) -> Array:
-        return self.frame.project(self.inverse * Y)
+        return self.p.frame.project(self.inverse * Y)
 
     def inner(self, Y: Array, Y2: Array) -> float:
         return float(np.vdot(Y, Y2))
@@ -142,22 +145,19 @@ class KrylovSystem:
 
         ``floor``: a squared residual in the norm of the preconditioner that need not be reduced any further.
         """
-        r = rhs.astype(self.inverse.dtype)
         reduction = _ROUGH_REDUCTION if far else _REDUCTION
-        first = self.inner(r, self.precondition(r))
+        first = self.inner(rhs, self.precondition(rhs))
         enough = max(reduction**2 * first, min(floor, 0.5 * first))  # one iteration at least
-        found = conjugate_gradients(self, r, lambda _, rho: rho <= enough, _MOST_ITERATIONS, work)
-        return found.astype(np.float64)
+        return conjugate_gradients(self, rhs, lambda _, rho: rho <= enough, _MOST_ITERATIONS, work)
 
 
 @dataclass(frozen=True, eq=False)
 class DampedNewton:
-    """One solve; single: whether conjugate gradients run in single precision."""
+    """One solve."""
 
     left: Family
     pattern: Pattern
     progress: Progress[MetricPoint]
-    single: bool
 
     @cached_property
     def beta(self) -> float:
@@ -166,27 +166,23 @@ class DampedNewton:
     def point(self, D: Matrix) -> MetricPoint | None:
         return MetricPoint.of(self.left, self.pattern, D)
 
-    def direction(self, p: MetricPoint, single: bool, far: bool) -> Matrix:
+    def direction(self, p: MetricPoint, far: bool) -> Matrix:
         """A⁻¹g."""
         # The loss after the step is about half of this, or a few times as much.
         floor = 0.1 * self.progress.limits.tol * p.d
-        return KrylovSystem(p, self.beta, single).solve(p.gradient, floor, far, self.progress.work)
+        return KrylovSystem(p, self.beta).solve(p.gradient, floor, far, self.progress.work)
 
     def run(self, D: Matrix) -> Status:
         """Newton steps from D until the gap is certified or a limit is reached; INACCURATE after a breakdown."""
         progress, p, decrement, length = self.progress, self.point(D), math.inf, 0.0
-        single = self.single
         while p is not None:
             details = {"decrement": f"{decrement:.2e}", "step": f"{length:.3f}"}
             status = progress.examine(p, p.bounds(self.loss(p)), details)
             if status is not None:
                 return status
-            X = self.direction(p, single, far=decrement > 1.0)
+            X = self.direction(p, far=decrement > 1.0)
             decrement = math.sqrt(max(float(np.vdot(p.gradient, X)), 0.0))
             length = self.length(p, X, decrement)
-            if length == 0.0 and single:
-                single = False  # single precision does not reach further
-                continue
             if length == 0.0:
                 break
             p = self.point(p.D + p.frame.change(length * X))
