@@ -129,7 +129,7 @@ def _solve(program: Program, settings: Settings, options: NativeOptions) -> Outc
     if objective is not None and not program.families:
         if objective.floor is None:
             return _solve_metric(objective.left, pattern, settings)
-        return _solve_floor(objective.left, objective.floor, pattern, settings, options)
+        return _solve_floor(objective.left, objective.floor, pattern, settings)
     if condition is None:
         return solve_families(program, settings)
     assert condition.B is not None  # by the definition of Program.condition
@@ -223,19 +223,19 @@ def _solve_metric(left: Family, pattern: Pattern, settings: Settings) -> Outcome
     return Outcome(status, best.point.D, (best.point.Y[None],), _stats(progress))
 
 
-def _solve_floor(left: Family, floor: Matrix, pattern: Pattern, settings: Settings, options: NativeOptions) -> Outcome:
+def _solve_floor(left: Family, floor: Matrix, pattern: Pattern, settings: Settings) -> Outcome:
     """The largest t, in one basis after the other until one of them ends the path; cold after a warm start that fails.
 
     Where G of a warm start is nearly singular, the path breaks down at its first step.
     """
     progress: Progress[FloorPoint] = Progress(pattern.d, Limits.of(settings, _MOST_METRIC_STEPS), *_FLOOR)
     over = listed(left.Q, pattern, Sizes.FLOOR_DENSE_UNKNOWNS_AFTER_BREAKDOWN)
-    precisions = (True, False) if pattern.d >= options.single_precision_from else (False,)
-    bases: tuple[BasisMaker, ...] = tuple(Whitening(left, pattern, single) for single in precisions)
+    whitened = Whitening(left, pattern)
+    bases: tuple[BasisMaker, ...] = (whitened,)
     if over is not None:
         dense = Factorised(left, pattern, over)
         first = listed(left.Q, pattern, Sizes.FLOOR_DENSE_UNKNOWNS) is not None
-        bases = (dense, *bases) if first else (*bases, dense)
+        bases = (dense, whitened) if first else (whitened, dense)
     problem = Floor(left, floor, bases, settings.tol, progress.work)
     warm, status = _warm_stepsize(settings, pattern), Status.INACCURATE
     for start in (None,) if warm is None else (warm, None):

@@ -130,7 +130,7 @@ def floor(shape: str, Q: PositiveMap, dense: bool) -> tuple[Floor, FloorPoint]:
     """A point of the largest t, not central."""
     p, left, over = metric_point(shape, Q), Family(Q, B, a=2.0), listed(Q, PATTERNS[shape], 100)
     assert over is not None
-    basis = Factorised(left, PATTERNS[shape], over) if dense else Whitening(left, PATTERNS[shape], single=False)
+    basis = Factorised(left, PATTERNS[shape], over) if dense else Whitening(left, PATTERNS[shape])
     E = definite(3)
     problem = Floor(left, E, (basis,), 1e-6, Work())
     t = 0.5 / float(np.linalg.eigvalsh(np.linalg.solve(p.frame.C.A @ p.Gt @ p.frame.C.A.T, E) @ EYE)[-1].real)

@@ -241,16 +241,11 @@ class SeenFrom:
 
     Q: PositiveMap
     beta: float
-    T: Array
-    S: Array
-    C: Array
-    b: Array
+    T: Matrix
+    S: Matrix
+    C: Matrix
+    b: Matrix
     u: Gram
-
-    def lowered(self) -> SeenFrom:
-        """The same in single precision."""
-        T, S, C, b, u = (part.astype(np.float32) for part in (self.T, self.S, self.C, self.b, self.u.A))
-        return replace(self, T=T, S=S, C=C, b=b, u=Gram(u))
 
     def turned(self, weights: Array, factors: Matrix) -> tuple[Matrix, SeenFrom, Matrix]:
         """U, the same for PU, and the diagonal of Y ↦ Ĝ(factors∘Ĝ*Y) there, Ĝ[X] = TXSᵀ + SXTᵀ the part of β.
@@ -271,25 +266,25 @@ class SeenFrom:
         diagonal = half + half.T + 2.0 * (both @ factors @ both.T)
         return U, replace(self, T=T, S=S, u=Gram(self.u.A @ U)), diagonal
 
-    def slope(self, X: Array) -> Array:
+    def slope(self, X: Matrix) -> Matrix:
         """PᵀG′[X]P."""
         half, split, u = self.T @ (X @ self.S.T), self.Q.diagonal_plus_scaled, self.u.A
         out, CX = half + half.T, self.C @ X
         if split is not None:
-            out -= self.u((2.0 * split.alpha * np.einsum("ij,ij->i", CX, self.b)).astype(X.dtype))
+            out -= self.u(2.0 * split.alpha * np.einsum("ij,ij->i", CX, self.b))
             return np.asarray(out)
         M = CX @ self.b.T
         M = M + M.T
-        return np.asarray(out - sym(u.T @ (self.Q.apply(M).astype(X.dtype) - self.beta * M) @ u))
+        return np.asarray(out - sym(u.T @ (self.Q.apply(M) - self.beta * M) @ u))
 
-    def coslope(self, Y: Array) -> Array:
+    def coslope(self, Y: Matrix) -> Matrix:
         """The adjoint: G′*[PYPᵀ], without Π."""
         half, split, u = self.T.T @ (Y @ self.S), self.Q.diagonal_plus_scaled, self.u.A
         if split is not None:
-            half -= (self.C.T * (split.alpha * congruence_diagonal(u, Y)).astype(Y.dtype)) @ self.b
+            half -= (self.C.T * (split.alpha * congruence_diagonal(u, Y))) @ self.b
         else:
             N = sym(u @ Y @ u.T)
-            half -= self.C.T @ ((self.Q.adjoint(N).astype(Y.dtype) - self.beta * N) @ self.b)
+            half -= self.C.T @ ((self.Q.adjoint(N) - self.beta * N) @ self.b)
         return np.asarray(half + half.T)
 
 

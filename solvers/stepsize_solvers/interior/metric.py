@@ -38,7 +38,7 @@ from stepsize_solvers.numerics import (
 )
 from stepsize_solvers.programs import Family, Matrix, Pattern, Status
 
-# What a step leaves of the gradient, in the norm of the preconditioner, near the end and far from it.  Ten times as much
+# What a step leaves of the gradient, in the norm of the preconditioner, near the end and far from it: ten times as much
 # costs a step more on half of 11 problems (d = 5 to 100), and a call as long or up to a seventh longer.
 _REDUCTION = 0.01
 _ROUGH_REDUCTION = 0.1

@@ -41,11 +41,8 @@ _MOST_ROWS = 300_000  # in all iterations together
 # θ: 1/(ρᵢ + ρⱼ) varies less than a product does; near this the data sets take the fewest iterations, one tenth fewer
 # than with ½, and three blocks of a1a a quarter fewer.
 _EXPONENT = 0.35
-# A true residual up to this many times what was asked for is as good; a refinement in single precision that leaves more
-# than this part of it is the last one.
+# What is asked of the residual, in units of what a step aims at.
 _ACCURACY = 1.2
-_GOOD_ENOUGH = 2.0
-_REFINED = 0.3
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,8 +67,8 @@ class WhitenedBasis:
         half = p.scaling.G_inverse.T
         seen = self.frame.seen_from(half, self.maker.beta)
         U, G, diagonal = seen.turned(self.K.rho**-_EXPONENT, self.K.inverse_sums)
-        schur = Schur(G, self.K, 1.0 / (1.0 + diagonal))
-        return IterativeSystem(p, Complement(self, half @ U, schur, p.Et, work, self.maker.single), _ACCURACY)
+        schur, P = Schur(G, self.K, 1.0 / (1.0 + diagonal)), half @ U
+        return IterativeSystem(p, Complement(self, P, Plane.of(schur, sym(P.T @ p.Et @ P)), work), _ACCURACY)
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,64 +79,47 @@ class Schur:
     K: PatternCurvature
     p: Array
 
-    def lowered(self) -> Schur:
-        """The same in single precision."""
-        return Schur(self.G.lowered(), self.K, self.p.astype(np.float32))
-
     def __call__(self, Y: Array) -> Array:
         return np.asarray(self.G.slope(self.K.solve(self.G.coslope(Y))) + Y)
 
 
+@dataclass(frozen=True, eq=False)
 class Complement:
-    """The equations for dZ = PYPᵀ in the plane ⟨E, dZ⟩ = 0, by conjugate gradients; single: in single precision.
+    """The equations for dZ = PYPᵀ in the plane ⟨E, dZ⟩ = 0, by conjugate gradients."""
 
-    A solution in single precision is refined until the true residual, in double, is small; where that does not help,
-    conjugate gradients go on in double.
-    """
-
-    def __init__(self, basis: WhitenedBasis, P: Matrix, operator: Schur, E: Matrix, work: Work, single: bool) -> None:
-        self.basis, self.P, self.work = basis, P, work
-        E = P.T @ E @ P
-        normal = operator.p * E
-        self.exact = Plane(operator, E, normal / float(np.vdot(normal, E)))
-        self.plane = self.exact.lowered() if single else self.exact
+    basis: WhitenedBasis
+    P: Matrix
+    plane: Plane
+    work: Work
 
     def solve(self, r: Array, c: Array, tolerance: float) -> Solution:
-        frame, K, P, exact = self.basis.frame, self.basis.K, self.P, self.exact
+        frame, K, P, plane = self.basis.frame, self.basis.K, self.P, self.plane
         first = K.solve(r)
         b = P.T @ (c - frame.slope(first)) @ P
-        solution, left, size = np.zeros_like(b), b, exact.size(b)
-        while True:
-            solution = exact.in_plane(solution + self._approach(left, tolerance))
-            dZ = sym(P @ solution @ P.T)
-            X = first + K.solve(frame.coslope(dZ))
-            left = P.T @ (c - frame.slope(X)) @ P - solution
-            before, size = size, exact.size(left)
-            # The residual that conjugate gradients add up in single precision may be far from the true one.
-            if self.plane is exact or size <= _GOOD_ENOUGH * tolerance:
-                return Solution(X, dZ, exact.multiplier(left))
-            if not size < _REFINED * before:
-                self.plane, solution, left = exact, np.zeros_like(b), b
+        most = min(_MOST_ITERATIONS, max(_ITERATIONS_AT_ANY_SIZE, _MOST_ROWS // frame.d))
 
-    def _approach(self, b: Matrix, tolerance: float) -> Array:
-        """The unknowns for the right-hand side b by conjugate gradients."""
-        plane = self.plane
-        most = min(_MOST_ITERATIONS, max(_ITERATIONS_AT_ANY_SIZE, _MOST_ROWS // self.basis.frame.d))
-        b = plane.residual(b.astype(plane.E.dtype))
-        return conjugate_gradients(plane, b, lambda left, _: float(np.linalg.norm(left)) <= tolerance, most, self.work)
+        def finished(left: Array, _: float) -> bool:
+            return float(np.linalg.norm(left)) <= tolerance
+
+        Y = plane.in_plane(conjugate_gradients(plane, plane.residual(b), finished, most, self.work))
+        dZ = sym(P @ Y @ P.T)
+        X = first + K.solve(frame.coslope(dZ))
+        left = P.T @ (c - frame.slope(X)) @ P - Y
+        return Solution(X, dZ, plane.multiplier(left))
 
 
 @dataclass(frozen=True, eq=False)
 class Plane:
-    """The operator within the plane ⟨E, Y⟩ = 0; normal: p∘E with ⟨normal, E⟩ = 1, in the precision of the operator."""
+    """The operator within the plane ⟨E, Y⟩ = 0; normal: p∘E with ⟨normal, E⟩ = 1."""
 
     operator: Schur
     E: Array
     normal: Array
 
-    def lowered(self) -> Plane:
-        """The same in single precision."""
-        return Plane(self.operator.lowered(), self.E.astype(np.float32), self.normal.astype(np.float32))
+    @staticmethod
+    def of(operator: Schur, E: Matrix) -> Plane:
+        normal = operator.p * E
+        return Plane(operator, E, normal / float(np.vdot(normal, E)))
 
     def inner(self, Y: Array, Y2: Array) -> float:
         return float(np.vdot(Y, Y2))
@@ -155,9 +135,6 @@ class Plane:
         """What the best dt leaves of Y; preconditioned, it lies in the plane."""
         return np.asarray(Y + self.multiplier(Y) * self.E)
 
-    def size(self, left: Array) -> float:
-        return float(np.linalg.norm(self.residual(left)))
-
     def precondition(self, Y: Array) -> Array:
         """In the plane, up to the rounding of this difference and not of what made Y."""
         return self.in_plane(self.operator.p * Y)
@@ -169,11 +146,10 @@ class Plane:
 
 @dataclass(frozen=True, eq=False)
 class Whitening:
-    """D and Z to their basis; single: whether conjugate gradients run in single precision, while that is enough."""
+    """D and Z to their basis."""
 
     family: Family
     pattern: Pattern
-    single: bool
 
     @cached_property
     def beta(self) -> float:

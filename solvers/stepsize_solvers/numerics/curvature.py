@@ -18,7 +18,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any
 
 import numpy as np
 from scipy.linalg import lapack
@@ -30,8 +29,8 @@ from stepsize_solvers.programs import Matrix, Pattern, Vector
 Interval = tuple[float, float]
 
 _MOST_ITERATIONS = 200
-# Of the inverse, by precision: more digits than those who iterate with it have to gain, and no more than there are.
-_ACCURACY: dict[Any, float] = {np.dtype(np.float32): 1e-6, np.dtype(np.float64): 1e-8}
+# Of the inverse: more digits than those who iterate with it have to gain.
+_ACCURACY = 1e-8
 # The Chebyshev error that is left of the dual residual by one Newton step, and the largest degree spent on it.
 _POLYNOMIAL_ERROR = 0.4
 _MAX_DEGREE = 8
@@ -76,12 +75,8 @@ class PatternCurvature:
         """Whether K is numerically positive definite, as far as that is known before it is inverted."""
         return self.rho.min() > 0.0 and not (self._one_number_each and self._factor is None)
 
-    def solve(self, M: Array) -> Array:
-        """X of the pattern with K[X] = Π(M), in the precision of M; of several free blocks up to ``_ACCURACY``."""
-        return self._solve(M.astype(np.float64, copy=False), _ACCURACY[M.dtype]).astype(M.dtype, copy=False)
-
-    def _solve(self, M: Matrix, accuracy: float) -> Matrix:
-        """The same in double precision."""
+    def solve(self, M: Matrix) -> Matrix:
+        """X of the pattern with K[X] = Π(M); of several free blocks up to ``_ACCURACY``."""
         pattern = self.pattern
         if pattern.is_full:
             return np.asarray(self.inverse_sums * M)
@@ -89,7 +84,7 @@ class PatternCurvature:
             sums = np.add.reduceat(np.diagonal(M), [s.start for s in pattern.slices])
             return np.diag(np.repeat(lapack.dpotrs(self._factor, sums, lower=1)[0], pattern.sizes))
         M = pattern.blocks(M)
-        enough = accuracy**2 * self.inner(M, self.precondition(M))
+        enough = _ACCURACY**2 * self.inner(M, self.precondition(M))
         return conjugate_gradients(self, M, lambda _, rho: rho <= enough, _MOST_ITERATIONS)
 
     def precondition(self, Y: Array) -> Array:
