@@ -33,7 +33,7 @@ from stepsize_solvers.interior import (
     solve_diagonal,
     warm_start,
 )
-from stepsize_solvers.large import BalancedPoint, LowRankPoint, find_low_rank, solve_balanced, solve_low_rank
+from stepsize_solvers.large import solve_balanced
 from stepsize_solvers.numerics import Limits, Progress, Sizes, blas_threads, sym
 from stepsize_solvers.programs import (
     Family,
@@ -177,33 +177,25 @@ def _most_condition_unknowns(Q: PositiveMap, pattern: Pattern) -> int:
 
 
 def _solve_diagonal(M: Matrix, settings: Settings) -> Outcome:
-    """Balancing for an M without negative entries, the path of an r×r matrix for low rank, otherwise that of x."""
+    """Balancing for an M without negative entries, otherwise the central path of x."""
     limits, warm = Limits.of(settings, _MOST_DIAGONAL_STEPS), settings.warm_start
-    thin = _thin(M, limits)
-    if thin is not None and thin.status is not Status.INACCURATE:
-        return thin
-    if thin is not None:
-        limits = limits.after(thin.stats.num_iters or 0)
-    known = thin.X if thin is not None else None if warm is None else warm.X
+    balanced = _balanced(M, limits) if M.min() >= 0.0 else None
+    if balanced is not None and balanced.status is not Status.INACCURATE:
+        return balanced
+    if balanced is not None:
+        limits = limits.after(balanced.stats.num_iters or 0)
+    known = balanced.X if balanced is not None else None if warm is None else warm.X
     return _pair(*solve_diagonal(M, limits, None if known is None else np.diagonal(known)))
 
 
-def _thin(M: Matrix, limits: Limits) -> Outcome | None:
-    """The answer with a thin multiplier for an M that has one of the two forms; None for any other."""
-    found: tuple[Status, Progress[BalancedPoint] | Progress[LowRankPoint]]
-    if M.min() >= 0.0:
-        found = solve_balanced(lambda y: M @ y, M.diagonal(), limits)
-    else:
-        parts = find_low_rank(M)
-        if parts is None:
-            return None
-        found = solve_low_rank(*parts, limits)
-    status, progress = found
+def _balanced(M: Matrix, limits: Limits) -> Outcome | None:
+    """The answer by balancing; None when it has no point."""
+    status, progress = solve_balanced(lambda y: M @ y, M.diagonal(), limits)
     if progress.best is None:
         return None
     point = progress.best.point
-    F = point.Q / point.x[:, None]
-    return Outcome(status, np.diag(point.x), ((F @ F.T)[None],), _stats(progress), thin=point.multiplier)
+    z = point.y / point.x
+    return Outcome(status, np.diag(point.x), (np.multiply.outer(z, z)[None],), _stats(progress), thin=point.y)
 
 
 # ---------------------------------------------------------------- the metric

@@ -47,7 +47,7 @@ from stepsize_opt.proofs.inverses import (
     proved_inverse as proved_inverse,
     weight_from_below as weight_from_below,
 )
-from stepsize_opt.proofs.low_rank import LowRankCondition as LowRankCondition, prove_diagonal as prove_diagonal
+from stepsize_opt.proofs.low_rank import LowRankCondition as LowRankCondition
 from stepsize_opt.proofs.maps import (
     adjoint_below as adjoint_below,
     coefficient_roundings as coefficient_roundings,
@@ -57,7 +57,10 @@ from stepsize_opt.proofs.maps import (
 )
 from stepsize_opt.proofs.means import mean_above as mean_above, mean_of as mean_of
 from stepsize_opt.proofs.multipliers import Bound as Bound, Multipliers as Multipliers, rate_bound as rate_bound
-from stepsize_opt.proofs.nonnegative import NonnegativeCondition as NonnegativeCondition
+from stepsize_opt.proofs.nonnegative import (
+    NonnegativeCondition as NonnegativeCondition,
+    prove_diagonal as prove_diagonal,
+)
 from stepsize_opt.proofs.repairs import repair as repair, repair_in_basis as repair_in_basis
 from stepsize_opt.proofs.roots import (
     ThinBasis as ThinBasis,

@@ -28,14 +28,12 @@ from scipy.linalg import lapack
 from stepsize_opt.proofs.arithmetic import Enclosed, enclosed, sum_of_logs
 from stepsize_opt.proofs.certificate import Certificate
 from stepsize_opt.proofs.cholesky import is_proved_definite, log_det_from_below
-from stepsize_opt.proofs.evaluation import condition_of
 from stepsize_opt.proofs.grams import chunks, weighted_gram
 from stepsize_opt.proofs.intervals import Interval
-from stepsize_opt.proofs.nonnegative import NonnegativeCondition
 from stepsize_opt.proofs.roundings import UNIT
 from stepsize_opt.proofs.search import first_proved, losses
 from stepsize_opt.proofs.thin import FAILURE, ProvedDiagonal, bound_of_multiples, in_range, one_rounding
-from stepsize_solvers.programs import LowRankModel, Matrix, Program, ThinMultiplier, Vector
+from stepsize_solvers.programs import Matrix, Vector
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,17 +64,6 @@ class LowRankCondition:
     def _beta(self) -> Interval:
         """The numbers between β(1 − doubt) and β(1 + doubt)."""
         return self.beta * (1.0 + Interval(-self.doubt, self.doubt))
-
-    @staticmethod
-    def around(M: Matrix, slack: Vector, model: LowRankModel) -> LowRankCondition:
-        """Return the two sides of a dense M, known up to ∓Diag(slack).
-
-        They are the model with its diagonal moved by the row sums of what is left of M.
-        """
-        a, exact = enclosed(model.a), enclosed(model.V)
-        rest = M - exact @ exact.T - np.diag(model.a)
-        apart = rest.row_sums() + enclosed(slack)
-        return LowRankCondition((a - apart).low, (a + apart).high, 1.0, model.V, 0.0)
 
     def prove(self, x: Vector, K: Matrix) -> ProvedDiagonal | None:
         """Return the certificate of a feasible vector next to x, with the bound of Y = KKᵀ; None without a proof."""
@@ -219,15 +206,3 @@ class LowRankCondition:
         gram = self._beta.low * weighted_gram(self.U, 1.0 / self.low)
         below = log_det_from_below(gram.plus_diagonal(1.0))
         return None if below is None else (sum_of_logs(self.low) + below).low
-
-
-def prove_diagonal(program: Program, x: Vector, multiplier: ThinMultiplier) -> ProvedDiagonal | None:
-    """Return the proof for a program DBD ⪯ D of diagonal D, from a thin multiplier; None when it proves nothing."""
-    condition = condition_of(program)
-    B = condition.B
-    if B is None or not (condition.is_plain and program.pattern.is_diagonal):
-        return None
-    slack = np.zeros(len(B)) if condition.B_slack is None else condition.B_slack
-    if isinstance(multiplier, LowRankModel):
-        return LowRankCondition.around(B, slack, multiplier).prove(x, multiplier.K)
-    return NonnegativeCondition(B, slack=slack).prove(x, multiplier) if B.min() >= 0.0 else None

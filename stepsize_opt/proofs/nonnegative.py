@@ -21,10 +21,11 @@ from scipy import sparse
 
 from stepsize_opt.proofs.arithmetic import Enclosed, enclosed, sum_of_logs
 from stepsize_opt.proofs.cholesky import log_det_from_below
+from stepsize_opt.proofs.evaluation import condition_of
 from stepsize_opt.proofs.intervals import Interval
 from stepsize_opt.proofs.roundings import twice_gamma
 from stepsize_opt.proofs.thin import FAILURE, ProvedDiagonal, bound_of_multiples, in_range, one_rounding
-from stepsize_solvers.programs import Vector
+from stepsize_solvers.programs import Program, Vector
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,3 +106,13 @@ class NonnegativeCondition:
         np.fill_diagonal(A, (2.0 / enclosed(x) - self.M.diagonal() - enclosed(slack) * 2.0).low)
         below = log_det_from_below(A)
         return -math.inf if below is None else (below + 2.0 * sum_of_logs(x)).low
+
+
+def prove_diagonal(program: Program, x: Vector, multiplier: Vector) -> ProvedDiagonal | None:
+    """Return the proof for a program DBD ⪯ D of diagonal D, from a test vector; None when it proves nothing."""
+    condition = condition_of(program)
+    B = condition.B
+    if B is None or not (condition.is_plain and program.pattern.is_diagonal and B.min() >= 0.0):
+        return None
+    slack = np.zeros(len(B)) if condition.B_slack is None else condition.B_slack
+    return NonnegativeCondition(B, slack=slack).prove(x, multiplier)

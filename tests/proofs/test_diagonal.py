@@ -14,7 +14,7 @@ from stepsize_opt import RandK, optimal_stepsize
 from stepsize_opt.proofs import LowRankCondition, NonnegativeCondition, ProvedDiagonal
 from stepsize_solvers.large import solve_balanced, solve_low_rank
 from stepsize_solvers.numerics import Limits
-from stepsize_solvers.programs import LowRankModel, Matrix, Vector
+from stepsize_solvers.programs import Matrix, Vector
 
 LIMITS = Limits(1e-7, 200)
 
@@ -43,10 +43,8 @@ def cases(seed: int, d: int) -> list[Case]:
     balanced = solve_balanced(lambda y: P @ y, P.diagonal(), LIMITS)[1].best
     assert balanced is not None
     x, y = balanced.point.x, balanced.point.y
-    around = LowRankCondition.around(M, np.zeros(d), LowRankModel(a, U, K))
     return [
         Case(LowRankCondition(a, a, 1.0, U, 1e-15), M, best.point.x, K),
-        Case(around, M, best.point.x, K),
         Case(NonnegativeCondition(P), P, x, y),
         Case(NonnegativeCondition(sparse.csr_array(P), 1e-15), P, x, y),
     ]
@@ -68,7 +66,7 @@ def test_bounds_hold_for_any_multiplier_and_are_tight_for_the_best(seed: int, d:
         assert other is None or other.certificate.upper_bound >= proved.certificate.log_det
 
 
-@pytest.mark.parametrize("kind", range(4))
+@pytest.mark.parametrize("kind", range(3))
 def test_what_is_infeasible_is_moved_inside_or_not_proved(kind: int) -> None:
     case = cases(11, 12)[kind]
     far = case.x.copy()
@@ -80,18 +78,17 @@ def test_what_is_infeasible_is_moved_inside_or_not_proved(kind: int) -> None:
     assert case.prove(case.x, np.full_like(case.multiplier, np.nan)) is None
 
 
-def test_dense_problems_of_both_forms_are_answered_quickly_and_certified() -> None:
+def test_dense_problems_without_negative_entries_are_certified() -> None:
     rng = np.random.default_rng(0)
     d = 300
-    U = rng.standard_normal((d, 6))
     X = rng.random((2 * d, d)) * (rng.random((2 * d, d)) < 0.01)
-    for L in (U @ U.T + 0.1 * np.eye(d), X.T @ X + 0.01 * np.eye(d)):
-        result = optimal_stepsize(L, RandK(d, 30), structure="diagonal")
-        reference = optimal_stepsize(L, RandK(d, 30), structure="diagonal", reduce=False)
-        assert result.status == reference.status == "optimal"
-        assert abs(result.log_det - reference.log_det) <= 2e-6 * d
-        # The multiplier is one of the general certificate, too.
-        assert result.descent_log_det == pytest.approx(reference.descent_log_det, abs=1e-4 * d)
+    L = X.T @ X + 0.01 * np.eye(d)
+    result = optimal_stepsize(L, RandK(d, 30), structure="diagonal")
+    reference = optimal_stepsize(L, RandK(d, 30), structure="diagonal", reduce=False)
+    assert result.status == reference.status == "optimal"
+    assert abs(result.log_det - reference.log_det) <= 2e-6 * d
+    # The multiplier is one of the general certificate, too.
+    assert result.descent_log_det == pytest.approx(reference.descent_log_det, abs=1e-4 * d)
 
 
 def test_numbers_near_the_ends_of_float64_take_the_general_proof() -> None:

@@ -13,7 +13,7 @@ from scipy import sparse
 from shared.reference_problems import stored
 from stepsize_opt import RandK, optimal_stepsize
 from stepsize_solvers.interior.diagonal import solve_diagonal
-from stepsize_solvers.large import find_low_rank, solve_balanced, solve_low_rank
+from stepsize_solvers.large import solve_balanced, solve_low_rank
 from stepsize_solvers.numerics import Limits
 from stepsize_solvers.programs import Matrix, Status, Vector
 from stepsize_validation.data import with_spectrum
@@ -122,7 +122,7 @@ def test_balancing_is_the_optimum_of_the_central_path(seed: int, d: int, spread:
     M = (A @ A.T + 0.01 * np.eye(d)) * np.multiply.outer(scale, scale)
     status, progress = solve_balanced(lambda y: M @ y, M.diagonal(), LIMITS)
     assert status is Status.OPTIMAL and progress.best is not None
-    x, Q = progress.best.point.x, progress.best.point.Q
+    x, Q = progress.best.point.x, progress.best.point.y[:, None]
     assert_feasible(M, x, 1e-12)
     assert abs(np.log(x).sum() - optimum(M, x)) <= 2e-7 * d
     # The bound of the thin multiplier, d log(tr(QᵀMQ)/d) − Σ log ‖(MQ)_j‖², written out.
@@ -159,19 +159,3 @@ def test_low_rank_is_the_optimum_of_the_central_path(d: int, r: int, decay: floa
 def test_many_rows_are_known_by_some_of_them() -> None:
     status, progress = solve_low_rank(*low_rank(5, 40_000, 4, 1.0), LIMITS)
     assert status is Status.OPTIMAL and progress.steps < 120
-
-
-@settings(max_examples=20)
-@given(seed=st.integers(0, 10**6), d=st.integers(16, 80), decay=st.floats(0.0, 2.0))
-def test_diagonal_plus_low_rank_is_found(seed: int, d: int, decay: float) -> None:
-    a, V = low_rank(seed, d, d // 8, decay)
-    M = np.diag(a) + V @ V.T
-    found = find_low_rank(M)
-    assert found is not None and found[1].shape == V.shape
-    assert np.diag(found[0]) + found[1] @ found[1].T == pytest.approx(M, abs=1e-8 * np.abs(M).max())
-
-
-def test_other_matrices_are_not_taken_for_low_rank() -> None:
-    A = np.random.default_rng(0).standard_normal((60, 60))
-    assert find_low_rank(A @ A.T + np.eye(60)) is None
-    assert find_low_rank(2.0 * np.eye(4) + 1.0) is None  # too small for a rank of d/8

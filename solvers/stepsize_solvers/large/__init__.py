@@ -19,7 +19,6 @@ from stepsize_solvers.large.balancing import (
 )
 from stepsize_solvers.large.low_rank import (
     LowRankPoint as LowRankPoint,
-    find_low_rank as find_low_rank,
     solve_low_rank as solve_low_rank,
 )
 from stepsize_solvers.large.metric import (

@@ -45,14 +45,6 @@ class BalancedPoint:
     def x(self) -> Vector:
         return np.asarray(self.y * self.y / self.largest)
 
-    @property
-    def multiplier(self) -> Vector:
-        return self.y
-
-    @property
-    def Q(self) -> Matrix:
-        return np.asarray(self.y[:, None])
-
 
 def solve_balanced(
     times: Callable[[Vector], Vector], diagonal: Vector, limits: Limits

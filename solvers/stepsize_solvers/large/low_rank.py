@@ -11,13 +11,7 @@ Y = K(I + Z)Kᵀ the gradient is KᵀK − ṼᵀDiag(w)Ṽ − νI and the Hess
 
     Z ↦ Ṽᵀ Diag(ψ″∘diag(ṼZṼᵀ)) Ṽ + νZ,
 
-applied by products with some of the rows where there are many more than unknowns.  Q = Diag(w) V K makes
-MQ = Diag(x)⁻¹Q up to (I − S)K, as the bound in ``large/__init__`` requires.
-
-*Is a dense M of that form?*  Blocks M_IJ with disjoint I and J do not meet the diagonal: where they have the rank of
-the other part R of M, R_ii = M_iJ M_IJ⁺ M_Ii for i outside of I and J.  Two pairs of index sets give the whole diagonal
-of R, and the leading eigenvectors of R give its factor.  What is found is checked against M; an answer is only as good
-as its certificate.
+applied by products with some of the rows where there are many more than unknowns.
 """
 
 from __future__ import annotations
@@ -30,7 +24,7 @@ from functools import cached_property
 import numpy as np
 
 from stepsize_solvers.numerics import Bounds, Limits, Progress, Work, conjugate_gradients, eigh, sym
-from stepsize_solvers.programs import LowRankModel, Matrix, Status, Vector, add_to_diagonal
+from stepsize_solvers.programs import Matrix, Status, Vector, add_to_diagonal
 
 _PATIENCE = 30  # the first damped steps may widen the interval
 _MARGIN = 0.3  # of the tolerance: what the proof loses by rounding needs room
@@ -42,13 +36,6 @@ _ROWS_AT_ONCE = 2**15  # rows of Ṽ that are held at a time
 # Rows that stand for all of them in the Hessian, for each of its r(r + 1)/2 unknowns: the average is right to a fifth.
 _ROWS_FOR_UNKNOWN = 25
 _MOST_PRODUCTS = 100  # of one Newton step; preconditioned, it takes two to ten
-# Beyond this share of the size the central path in r(r + 1)/2 unknowns gains nothing over that in d unknowns.
-_LARGEST_SHARE = 8
-_LARGEST_RANK = 128
-# Singular values below this fraction of the largest are rounding: M was computed with errors near 1e-16, and data whose
-# spectrum falls this far within r steps may as well be cut there.
-_RANK_FLOOR = 1e-10
-_RESIDUAL = 1e-9  # of √(M_ii M_jj); what the answer for R loses by it is of this order
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,18 +133,6 @@ class LowRankPoint:
     def x(self) -> Vector:
         """That of w/λmax(S(w)), which is feasible."""
         return np.asarray(1.0 / (self.problem.a + self.g * self.largest))
-
-    @property
-    def multiplier(self) -> LowRankModel:
-        return LowRankModel(self.problem.a, self.problem.V, self.K)
-
-    @property
-    def Q(self) -> Matrix:
-        """Diag(w)VK."""
-        Q = np.empty_like(self.problem.V)
-        for part in self.problem.chunks():
-            Q[part] = (self.problem.V[part] @ self.K) / np.where(self.g[part] > 0.0, self.g[part], 1.0)[:, None]
-        return Q
 
 
 @dataclass(frozen=True, eq=False)
@@ -259,47 +234,3 @@ def _moved(p: LowRankPoint, Z: Matrix, nu: float) -> LowRankPoint | None:
             return new
         length *= 0.5
     return None
-
-
-def find_low_rank(M: Matrix) -> tuple[Vector, Matrix] | None:
-    """a ≥ 0 and V (d×r) with M = Diag(a) + VVᵀ up to rounding, r at most d/8; None when there is no such form."""
-    d = len(M)
-    most = min(d // _LARGEST_SHARE, _LARGEST_RANK)
-    if most < 1:
-        return None
-    # Blocks twice as large as the largest rank, so that a rank that is found is no accident of their size.
-    size = min(2 * most, d // 4)
-    order = np.random.default_rng(0).permutation(d)  # a fixed draw: the same M is answered alike
-    pairs = [(order[i : i + size], order[i + size : i + 2 * size]) for i in (0, 2 * size)]
-    scale = 1.0 / np.sqrt(M.diagonal())
-    N = M * scale[:, None] * scale
-    diagonal, rank = np.zeros(d), 0
-    for rows, columns in pairs:
-        block = N[np.ix_(rows, columns)]
-        left, values, right = np.linalg.svd(block)
-        rank = int(np.count_nonzero(values > _RANK_FLOOR * values[0]))
-        if not 0 < rank <= most:
-            return None
-        middle = (right[:rank].T / values[:rank]) @ left[:, :rank].T
-        outside = np.setdiff1d(np.arange(d), np.concatenate([rows, columns]))
-        diagonal[outside] = np.einsum("ij,ji->i", N[np.ix_(outside, columns)] @ middle, N[np.ix_(rows, outside)])
-    V = _factor(N, diagonal, rank)
-    a = 1.0 - np.einsum("ij,ij->i", V, V)
-    residual = N - V @ V.T
-    np.fill_diagonal(residual, 0.0)
-    if not (np.abs(residual).max() <= _RESIDUAL and a.min() > 0.0):
-        return None
-    return a / scale**2, V / scale[:, None]
-
-
-def _factor(N: Matrix, diagonal: Vector, rank: int) -> Matrix:
-    """V with VVᵀ near N with another diagonal, by two rounds of subspace iteration and the positive eigenvalues."""
-    R = N.copy()
-    np.fill_diagonal(R, diagonal)
-    basis = R @ np.random.default_rng(1).standard_normal((len(R), rank + 4))
-    for _ in range(2):
-        basis = R @ np.linalg.qr(basis)[0]
-    basis = np.linalg.qr(basis)[0]
-    values, vectors = eigh(sym(basis.T @ R @ basis))
-    values, vectors = values[-rank:], vectors[:, -rank:]
-    return np.asarray((basis @ vectors) * np.sqrt(np.maximum(values, 0.0)))

@@ -1,14 +1,12 @@
 """What is solved and what comes back: positive maps, patterns, programs, outcomes, the contract of a solver."""
 
 from stepsize_solvers.programs.contract import (
-    LowRankModel as LowRankModel,
     Outcome as Outcome,
     Settings as Settings,
     Solver as Solver,
     SolverStats as SolverStats,
     SolverUnavailable as SolverUnavailable,
     Status as Status,
-    ThinMultiplier as ThinMultiplier,
     UnsupportedProgram as UnsupportedProgram,
     WarmStart as WarmStart,
 )

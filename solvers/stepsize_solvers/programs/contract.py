@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, TypeAlias
+from typing import Any
 
 from stepsize_solvers.programs.program import Program
 from stepsize_solvers.programs.types import Matrix, Stack, Vector
@@ -91,19 +91,6 @@ class SolverStats:
 
 
 @dataclass(frozen=True, eq=False)
-class LowRankModel:
-    """Diag(a) + VVᵀ, a model of B, and K (r×r): Y = KKᵀ is the multiplier of Σ w_j v_jv_jᵀ ⪯ I with 1/x = a + 1/w."""
-
-    a: Vector
-    V: Matrix
-    K: Matrix
-
-
-# For DBD ⪯ D with a diagonal D: a vector y > 0 with the multiplier Z = (y/x)(y/x)ᵀ, or what a model of B has.
-ThinMultiplier: TypeAlias = "Vector | LowRankModel"
-
-
-@dataclass(frozen=True, eq=False)
 class Outcome:
     """A solver's raw answer: X, and for each family the multipliers Z_j ⪰ 0 of its inequalities, shape (n, r, r).
 
@@ -111,7 +98,7 @@ class Outcome:
     multiplier of G(X) ⪰ t·E for t.
 
     Both may be inexact; the certificate repairs X and stays valid whatever the multipliers are.
-    thin: what is left of the multiplier where it is determined by a vector or by a small matrix.
+    thin: for DBD ⪯ D with a diagonal D, a vector y > 0 with the multiplier Z = (y/x)(y/x)ᵀ.
     """
 
     status: Status
@@ -119,7 +106,7 @@ class Outcome:
     duals: tuple[Stack, ...]
     stats: SolverStats
     message: str = ""
-    thin: ThinMultiplier | None = None
+    thin: Vector | None = None
 
 
 class SolverUnavailable(RuntimeError):
