@@ -14,8 +14,7 @@ import pandas as pd
 from stepsize_opt import certificate_files
 from stepsize_opt.inputs import LARGE
 from stepsize_validation.bench.plots import draw_all
-from stepsize_validation.bench.report import all_tables, settings_text, summary
-from stepsize_validation.bench.results import Results
+from stepsize_validation.bench.results import Results, all_tables, settings_text, summary
 from stepsize_validation.experiments import versus
 
 DOCS = Path(__file__).resolve().parent
@@ -58,9 +57,9 @@ def read(name: str) -> Any:
 
 def markdown(table: Any, index: str = "") -> str:
     """Return a table in Markdown: text as it is, columns to the right, the index named."""
-    align = ("left", *["right"] * table.shape[1])
-    text = table.rename_axis(index).to_markdown(disable_numparse=True, colalign=align)
-    return re.sub(r"-{3,}", "---", re.sub(r" {2,}", " ", text))
+    rows = [[index, *table.columns], *table.reset_index().astype(str).to_numpy().tolist()]
+    head, *body = [re.sub(r" {2,}", " ", f"| {' | '.join(map(str, row))} |") for row in rows]
+    return "\n".join([head, "|:---" + "|---:" * table.shape[1] + "|", *body])
 
 
 def grouped(number: float) -> str:

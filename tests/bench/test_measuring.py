@@ -1,4 +1,4 @@
-"""Measuring one run: problems, formulations, the ladder, processes that misbehave."""
+"""Measuring one run: problems, the ladder, processes that misbehave."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ import numpy as np
 import pytest
 
 from stepsize_solvers import get_solver
-from stepsize_solvers.conic.model import Lift, Objective, choose_lift, conic_model, forget_models
+from stepsize_solvers.conic.model import Lift, Objective, conic_model, forget_models
 from stepsize_solvers.programs import Settings
 from stepsize_validation.bench import process
-from stepsize_validation.bench.plan import BenchSettings, Task, all_tasks, default_task
-from stepsize_validation.bench.problems import (
+from stepsize_validation.bench.plan import (
+    BenchSettings,
     ClientsProblem,
     NodeProblem,
     Problem,
+    Task,
     data_problems,
     kind_problems,
     size_problems,
@@ -81,8 +82,6 @@ def test_every_problem_builds_and_survives_json() -> None:
             continue
         assert isinstance(again, NodeProblem) and built.program.d == problem.d
         np.testing.assert_array_equal(built.program.families[0].B, again.program.families[0].B)
-        # The quadratic lift is chosen only where it applies.
-        assert choose_lift(built.program) is Lift.QUADRATIC or not problem.quadratic
 
 
 def test_embedded_data_is_always_there(monkeypatch, tmp_path) -> None:
@@ -91,15 +90,6 @@ def test_embedded_data_is_always_there(monkeypatch, tmp_path) -> None:
     (tmp_path / "heart_scale").write_text("")
     monkeypatch.setenv(DATA_VARIABLE, str(tmp_path))
     assert [problem.data for problem in data_problems()] == ["heart_scale", "breast_cancer", "digits"]
-
-
-def test_every_solver_has_its_formulations() -> None:
-    assert [len(all_tasks(TINY, name)) for name in ("clarabel", "cvxopt", "native")] == [4, 2, 1]
-    gaussian = Problem("sketch", 3, condition=10.0, sketch="gaussian")
-    assert {task.lift for task in all_tasks(gaussian, "scs")} == {"compact"}
-    assert [task for task in all_tasks(TINY, "scs") if task.default] == [default_task(TINY, "scs")]
-    tasks = [*all_tasks(TINY, "scs"), NATIVE, replace(NATIVE, iterate=True)]
-    assert len({task.label for task in tasks}) == len(tasks)
 
 
 @pytest.mark.parametrize(
@@ -149,7 +139,7 @@ def test_native_reaches_every_certified_gap() -> None:
 def test_clients_are_the_call_that_users_make() -> None:
     """Both solvers end with the same rate, within their gaps; every rung of cvxpy compiles anew."""
     (problem,) = (problem for problem in kind_problems(4) if problem.clients)
-    native, other = (run_task(default_task(problem, name), FAST) for name in ("native", "clarabel"))
+    native, other = (run_task(Task(problem, name), FAST) for name in ("native", "clarabel"))
     assert native["run_status"] == other["run_status"] == "done"
     assert all(rung["compile"] > 0.0 for rung in other["rungs"])
     ours, theirs = native["rungs"][-1], other["rungs"][-1]

@@ -46,6 +46,7 @@ def test_the_plain_model_and_the_native_solver_solve_the_same_problem() -> None:
     assert abs(native.distance(program, theirs)) <= 1e-5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("study", [native.closed_form, scale.dense])
 def test_a_study_in_small(study) -> None:
     """It measures something; how fast it is, ``make bench-native`` and ``make bench-scale`` judge."""

@@ -78,7 +78,7 @@ def main(studies: Sequence[Study], arguments: Sequence[str] | None = None) -> in
         text = pd.DataFrame(values).to_csv(index=False, float_format="%.4g")
         args.output.write_text(f"# {command}\n{text}", encoding="utf-8")
     print(
-        "\nworst case of each", pd.DataFrame([one.row() for one in worst.values()]).to_markdown(index=False), sep="\n\n"
+        "\nworst case of each", pd.DataFrame([one.row() for one in worst.values()]).to_string(index=False), sep="\n\n"
     )
     return int(any(one.ratio > 1.0 for one in worst.values()))
 

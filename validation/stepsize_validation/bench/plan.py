@@ -1,18 +1,191 @@
-"""The runs of the solver benchmark: solvers × formulations × problems × sizes, and what all runs share."""
+"""The runs of the solver benchmark: solvers × problems × sizes.
+
+A problem is plain data, from which every process builds the same matrices.
+
+Families (rand-k sends k = max(1, ⌊d/4⌋) floats):
+
+    size         synthetic L with condition number 10³, d as asked for
+    condition    synthetic L with condition numbers 10 and 10⁶
+    sketch       every kind of sketch, condition number 100
+    structure    D block-diagonal or diagonal instead of full, condition number 100
+    data         L = AᵀA/(4m) + 2λI of logistic regression on real data
+    distributed  the stepsize of several clients for a given K, condition number 100
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
+from stepsize_opt import sketches
+from stepsize_opt.clients import DistributedResult, optimal_distributed_stepsize
+from stepsize_opt.inputs import NAMED_STRUCTURES, BlockDiagonal, pattern_of
+from stepsize_opt.methods import DetCGD1
+from stepsize_opt.node import reduce_problem
+from stepsize_opt.smoothness import MatrixSmoothness
 from stepsize_solvers import available_solvers
-from stepsize_solvers.conic import BACKENDS, Lift, Objective
-from stepsize_validation.bench.problems import Problem, data_problems, kind_problems, size_problems
+from stepsize_solvers.programs import Matrix, Program, Vector
+from stepsize_validation.data import (
+    DATA_VARIABLE,
+    available_datasets,
+    load_dataset,
+    logistic_regression,
+    random_smoothness,
+)
 
 NATIVE = "native"
-# With an exponential cone both objectives can be posed.  COPT has one, but calls log det of these programs unbounded.
-_BOTH_OBJECTIVES = ("clarabel", "mosek", "scs")
+# Sizes of L for the embedded data sets and for LibSVM files that may be in the data folder.
+DATA_SIZES = {
+    "heart_scale": 13,
+    "australian_scale": 14,
+    "breast_cancer": 30,
+    "ionosphere_scale": 34,
+    "digits": 61,
+    "phishing": 68,
+    "mushrooms": 112,
+    "a1a": 123,
+    "w1a": 300,
+}
+# λ of the data problems: the smaller of the two regularisations of the paper's experiments, the harder one here.
+_REG = 1e-3
+# K of the distributed problems: λ_D ≤ n/K and D ⪯ L⁻¹ both bind (d = 4 to 30).
+_ROUNDS = 2
+
+
+@dataclass(frozen=True, eq=False)
+class NodeProblem:
+    """One node: the program in scaled coordinates, and Λ: D of the original problem is ΛD̃Λ."""
+
+    program: Program
+    scale: Vector
+
+
+@dataclass(frozen=True, eq=False)
+class ClientsProblem:
+    """Several clients with matrices Lᵢ, L of their mean and one sketch: λ_D ≤ n/K for a given K, and D ⪯ L⁻¹."""
+
+    matrices: tuple[Matrix, ...]
+    L: Matrix
+    sketch: sketches.Sketch
+
+    def solve(self, solver: str, tol: float, options: Mapping[str, Any]) -> DistributedResult:
+        """Make the call that users make; Δ⁰ = Δ^inf = 0 leave no other condition."""
+        return optimal_distributed_stepsize(
+            self.matrices,
+            self.sketch,
+            epsilon2=1.0,
+            initial_gap=0.0,
+            delta_inf=0.0,
+            iterations=_ROUNDS,
+            mean_smoothness=self.L,
+            solver=solver,
+            tol=tol,
+            options=options,
+        )
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One problem of the benchmark; every field is a plain value, so that it survives JSON."""
+
+    family: str
+    d: int
+    condition: float = 0.0
+    sketch: str = "rand-k"
+    structure: str = "full"
+    data: str = ""
+    clients: int = 0
+
+    @property
+    def name(self) -> str:
+        """A short name that is unique within the benchmark."""
+        kinds = {
+            "size": "",
+            "condition": f"cond {self.condition:.0e}",
+            "sketch": f"sketch {self.sketch}",
+            "structure": f"D {self.structure}",
+            "data": self.data,
+            "distributed": f"{self.clients} clients",
+        }
+        kind = kinds[self.family]
+        return f"{kind} (d={self.d})" if kind else f"d={self.d}"
+
+    def build(self) -> NodeProblem | ClientsProblem:
+        """Build the matrices; a node's problem is not split into components, so that every solver gets all of it."""
+        rng = np.random.default_rng([0, self.d])
+        if self.data:
+            L = logistic_regression(load_dataset(self.data), _REG).smoothness()
+        else:
+            L = random_smoothness(rng, self.d, self.condition)
+        sketch = SKETCHES[self.sketch](self.d)
+        if self.clients:
+            return ClientsProblem(_client_matrices(rng, L, self.clients), L, sketch)
+        structure = NAMED_STRUCTURES.get(self.structure, BlockDiagonal(_halves(self.d)))
+        pattern = pattern_of(structure, self.d)
+        component = reduce_problem(MatrixSmoothness(L), sketch.map, pattern, DetCGD1(), split=False).components[0]
+        return NodeProblem(component.program, component.scaling.factors)
+
+
+def _client_matrices(rng: np.random.Generator, L: Matrix, clients: int) -> tuple[Matrix, ...]:
+    """Return Lᵢ = L^½ Mᵢ L^½ with random Mᵢ of condition number 4."""
+    w, V = np.linalg.eigh(L)
+    root = (V * np.sqrt(w)) @ V.T
+    products = (root @ random_smoothness(rng, len(L), 4.0) @ root for _ in range(clients))
+    return tuple(np.asarray(0.5 * (M + M.T)) for M in products)
+
+
+def _halves(d: int) -> tuple[int, int]:
+    return d // 2, d - d // 2
+
+
+def _diagonal(d: int) -> sketches.Sketch:
+    """Return the sketch that sends the even or the odd coordinates."""
+    even = np.arange(d) % 2 == 0
+    return sketches.DiagonalSketch.from_support([2.0 * even, 2.0 * ~even], [0.5, 0.5])
+
+
+def _finite(d: int) -> sketches.Sketch:
+    """Return the sketch that projects on one half or the other of a random orthonormal basis."""
+    Q = np.linalg.qr(np.random.default_rng(d).standard_normal((d, d)))[0]
+    return sketches.FiniteSketch([2.0 * part @ part.T for part in np.split(Q, [d // 2], axis=1)], [0.5, 0.5])
+
+
+SKETCHES: dict[str, Callable[[int], sketches.Sketch]] = {
+    "identity": sketches.Identity,
+    "rand-k": lambda d: sketches.RandK(d, max(1, d // 4)),
+    "bern-q": lambda d: sketches.BernQ([0.3, 0.8], _halves(d)),
+    "independent": lambda d: sketches.IndependentSampling(np.linspace(0.1, 1.0, d)),
+    "systematic": lambda d: sketches.SystematicSampling(np.linspace(0.1, 1.0, d)),
+    "diagonal": _diagonal,
+    "finite": _finite,
+    "gaussian": lambda d: sketches.Gaussian(d, max(1, d // 4)),
+    "layers": lambda d: sketches.LayerWise([sketches.RandK(d // 2, 1), sketches.Gaussian(d - d // 2, 1)]),
+}
+
+
+def size_problems(sizes: tuple[int, ...]) -> list[Problem]:
+    """List the problems of growing size."""
+    return [Problem("size", d, condition=1e3) for d in sizes]
+
+
+def kind_problems(d: int) -> list[Problem]:
+    """List condition numbers, sketches, structures and clients, all at one size."""
+    return [
+        *(Problem("condition", d, condition=condition) for condition in (1e1, 1e6)),
+        *(Problem("sketch", d, condition=1e2, sketch=kind) for kind in SKETCHES),
+        *(Problem("structure", d, condition=1e2, structure=name) for name in ("blocks", "diagonal")),
+        Problem("distributed", d, condition=1e2, clients=3),
+    ]
+
+
+def data_problems() -> list[Problem]:
+    """List the problems with a real L: the embedded data sets, and the LibSVM files in the data folder."""
+    known = available_datasets() if os.environ.get(DATA_VARIABLE) else ["breast_cancer", "digits"]
+    return [Problem("data", d, data=name) for name, d in DATA_SIZES.items() if name in known]
 
 
 @dataclass(frozen=True)
@@ -46,34 +219,23 @@ class BenchSettings:
 
 @dataclass(frozen=True)
 class Task:
-    """One run: a problem, a solver and how the problem is put to it.
+    """One run: a problem and a solver, which gets the form that the library chooses for it.
 
-    lift and objective: for solvers behind cvxpy, as in ``stepsize_solvers.conic``; empty for the native solver.
     iterate: the native solver without its closed forms, so that its iteration is measured.
-    default: whether the library chooses this formulation for the solver and the problem.
     """
 
     problem: Problem
     solver: str
-    lift: str = ""
-    objective: str = ""
     iterate: bool = False
-    default: bool = True
 
     @property
     def label(self) -> str:
-        """The solver with its formulation."""
-        if self.iterate:
-            return f"{self.solver} (iterates)"
-        if not self.lift:
-            return self.solver
-        return f"{self.solver} ({self.lift}, {self.objective.replace('_', ' ')})"
+        """The solver, and whether it iterates where it has a closed form."""
+        return f"{self.solver} (iterates)" if self.iterate else self.solver
 
     @property
     def extra(self) -> dict[str, Any]:
         """What goes into ``Settings.extra``."""
-        if self.lift:
-            return {"lift": self.lift, "objective": self.objective}
         return {"closed_forms": False} if self.iterate else {}
 
     @property
@@ -82,33 +244,11 @@ class Task:
         return {**asdict(self), **asdict(self.problem), "problem": self.problem.name, "label": self.label}
 
 
-def default_task(problem: Problem, solver: str) -> Task:
-    """Return the formulation that the library chooses for the solver and the problem."""
-    backend = next((backend for backend in BACKENDS if backend.name == solver), None)
-    if backend is None:
-        return Task(problem, solver)
-    lift = Lift.QUADRATIC if problem.quadratic else Lift.COMPACT
-    return Task(problem, solver, lift.value, backend.objective.value)
-
-
-def all_tasks(problem: Problem, solver: str) -> list[Task]:
-    """Return every formulation that the solver can take, the default first."""
-    first = default_task(problem, solver)
-    if not first.lift:
-        return [first]
-    lifts = [lift for lift in Lift if problem.quadratic or lift is Lift.COMPACT]
-    both = solver in _BOTH_OBJECTIVES
-    objectives = [objective for objective in Objective if both or objective.value == first.objective]
-    found = [Task(problem, solver, lift.value, objective.value) for lift in lifts for objective in objectives]
-    return [first, *(replace(task, default=False) for task in found if task != first)]
-
-
 @dataclass(frozen=True)
 class Plan:
     """Which runs to make.
 
     sizes: d of the size family for every solver; native_sizes: more of them for the native solver alone.
-    all_formulations_up_to: beyond this d a solver runs in its default formulation only.
     kind_size: d of the families condition, sketch, structure and distributed.
     data: whether L of real data is included, for solvers behind cvxpy up to data_up_to.
     solvers: names, or empty for all.
@@ -117,7 +257,6 @@ class Plan:
     settings: BenchSettings = field(default_factory=BenchSettings)
     sizes: tuple[int, ...] = (10, 20, 30, 40)
     native_sizes: tuple[int, ...] = (80, 160, 300)
-    all_formulations_up_to: int = 20
     kind_size: int | None = 10
     data: bool = True
     data_up_to: int = 30
@@ -125,9 +264,9 @@ class Plan:
 
     @staticmethod
     def quick() -> Plan:
-        """Return a plan of a couple of minutes: small sizes, default formulations, no real data."""
+        """Return a plan of a couple of minutes: small sizes, no real data."""
         settings = BenchSettings(time_limit=10.0)
-        return Plan(settings, sizes=(5, 10), native_sizes=(20,), all_formulations_up_to=0, kind_size=6, data=False)
+        return Plan(settings, sizes=(5, 10), native_sizes=(20,), kind_size=6, data=False)
 
     def with_sizes(self, sizes: Sequence[int]) -> Plan:
         """Return the same plan with these sizes for every solver, and no others in the size family."""
@@ -143,12 +282,8 @@ class Plan:
         return sorted(tasks, key=lambda task: task.problem.d)
 
     def _tasks(self, problem: Problem, solver: str) -> list[Task]:
-        first = default_task(problem, solver)
+        task = Task(problem, solver)
         if solver == NATIVE:
-            iterating = Task(problem, NATIVE, iterate=True, default=False)
-            return [first, iterating] if problem.family == "size" else [first]
-        if problem.family == "size":
-            if problem.d not in self.sizes:
-                return []
-            return all_tasks(problem, solver) if problem.d <= self.all_formulations_up_to else [first]
-        return [] if problem.family == "data" and problem.d > self.data_up_to else [first]
+            return [task, replace(task, iterate=True)] if problem.family == "size" else [task]
+        too_large = {"size": problem.d not in self.sizes, "data": problem.d > self.data_up_to}
+        return [] if too_large.get(problem.family, False) else [task]

@@ -7,41 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from stepsize_opt.plots import OTHERS, OURS
-from stepsize_validation.bench.results import Frame, Results, common, competing, growth, seconds_to, within
+from stepsize_opt.plots import styles_of
+from stepsize_validation.bench.plan import NATIVE
+from stepsize_validation.bench.results import Frame, Results, common, competing, growth, power, seconds_to, within
 from stepsize_validation.figures import file_pyplot, save_figure
-
-_SOLVERS = {
-    "native": OURS[0],
-    "clarabel": OTHERS[1],
-    "mosek": OTHERS[4],
-    "copt": OTHERS[5],
-    "cvxopt": OTHERS[2],
-    "sdpa": OTHERS[3],
-    "scs": OTHERS[0],
-}
-_STYLES: dict[str, dict[str, Any]] = {
-    solver: {"color": style.colour, "linestyle": style.line, "marker": style.marker}
-    for solver, style in _SOLVERS.items()
-}
-
-
-class Drawing(NamedTuple):
-    """A figure: the function that draws it, or returns None when the results do not support it, and its caption."""
-
-    draw: Callable[[Results], Any]
-    caption: str
 
 
 def draw_all(results: Results, folder: Path) -> list[str]:
     """Write every figure that the results support as a PNG file; return their names."""
     written = []
-    for name, drawing in FIGURES.items():
-        figure = drawing.draw(results)
+    for name, draw in FIGURES.items():
+        figure = draw(results)
         if figure is None:
             continue
         for axis in figure.axes:
@@ -61,14 +41,15 @@ def _time_against_size(results: Results) -> Any:
     if sizes["d"].nunique() < 2:
         return None
     figure, axis = file_pyplot().subplots(figsize=(6.4, 4.2))
+    styles = _styles(results)
     for solver, mine in sizes.groupby("solver", sort=False):
         fit = growth(mine, gap)
         name = solver if fit is None else f"{solver}, $d^{{{fit[0]:.1f}}}$"
-        axis.plot(mine["d"], mine["seconds"], label=name, **_STYLES[solver])
+        axis.plot(mine["d"], mine["seconds"], label=name, **styles[solver])
         if fit is not None:
             # Over the sizes that were fitted, wide and pale behind the points.
-            axis.plot(fit[1], color=_STYLES[solver]["color"], linewidth=6.0, alpha=0.25, zorder=1)
-    axis.set(xscale="log", yscale="log", xlabel="d", ylabel=f"processor seconds to certified gap {_power(gap)}")
+            axis.plot(fit[1], color=styles[solver]["color"], linewidth=6.0, alpha=0.25, zorder=1)
+    axis.set(xscale="log", yscale="log", xlabel="d", ylabel=f"processor seconds to certified gap {power(gap)}")
     axis.set_xticks(sizes["d"].unique(), [str(d) for d in sizes["d"].unique()])
     axis.minorticks_off()
     return figure
@@ -83,11 +64,12 @@ def _time_against_gap(results: Results) -> Any:
     problems = [problem for problem in largest if problem is not None]
     if not problems:
         return None
+    styles = _styles(results)
     figure, axes = _panels(len(problems), 4.6)
     for axis, problem in zip(axes, problems, strict=True):
         for solver, mine in certified[certified["problem"] == problem].groupby("solver", sort=False):
             points = mine.sort_values("gap")
-            axis.plot(points["gap"], points["seconds"], label=solver, **_STYLES[solver])
+            axis.plot(points["gap"], points["seconds"], label=solver, **styles[solver])
         for target in results.settings.targets:
             axis.axvline(target, color="black", linewidth=0.6, alpha=0.4)
         axis.set(xscale="log", yscale="log", xlabel="certified gap", title=problem)
@@ -110,6 +92,7 @@ def _profiles(results: Results) -> Any:
     times = {gap: found for gap, found in times.items() if found.notna().any(axis=None)}
     if not times:
         return None
+    styles = _styles(results)
     figure, axes = _panels(len(times), 3.6)
     for axis, (gap, found) in zip(axes, times.items(), strict=True):
         # Dolan and Moré (2002); a problem that nobody solves counts against everybody.
@@ -118,33 +101,26 @@ def _profiles(results: Results) -> Any:
         points = np.unique([1.0, *factors.stack(), 2.0 * factors.max(axis=None)])
         for solver in factors:
             fractions = [(factors[solver] <= point).mean() for point in points]
-            axis.step(points, fractions, where="post", markevery=0.15, label=solver, **_STYLES[solver])
-        axis.set(xscale="log", ylim=(-0.02, 1.04), xlabel="factor of the fastest", title=f"certified gap {_power(gap)}")
+            axis.step(points, fractions, where="post", markevery=0.15, label=solver, **styles[solver])
+        axis.set(xscale="log", ylim=(-0.02, 1.04), xlabel="factor of the fastest", title=f"certified gap {power(gap)}")
     axes[0].set_ylabel(f"fraction of {len(problems)} problems")
     return figure
 
 
-FIGURES = {
-    "time-size.png": Drawing(
-        _time_against_size,
-        "Processor time to the middle certified gap against d, condition number 10³; the pale lines are fitted slopes.",
-    ),
-    "time-gap.png": Drawing(
-        _time_against_gap,
-        "Processor time against certified gap, one point for each rung of the ladder, on the largest synthetic and the "
-        "largest real problem that all solvers answered.",
-    ),
-    "profiles.png": Drawing(
-        _profiles,
-        "Performance profiles: the fraction of problems that a solver solves within a factor of the fastest time.",
-    ),
+# A function draws its figure, or returns None when the results do not support it.
+FIGURES: dict[str, Callable[[Results], Any]] = {
+    "time-size.png": _time_against_size,
+    "time-gap.png": _time_against_gap,
+    "profiles.png": _profiles,
 }
+
+
+def _styles(results: Results) -> dict[str, dict[str, Any]]:
+    names = results.rungs["solver"].unique()
+    styles = styles_of((name, name == NATIVE) for name in names)
+    return {name: {"color": one.colour, "linestyle": one.line, "marker": one.marker} for name, one in styles.items()}
 
 
 def _panels(count: int, width: float) -> tuple[Any, Any]:
     figure, axes = file_pyplot().subplots(1, count, figsize=(width * count + 0.6, 3.9), squeeze=False, sharey=True)
     return figure, axes[0]
-
-
-def _power(gap: float) -> str:
-    return f"$10^{{{round(np.log10(gap))}}}$"

@@ -165,11 +165,8 @@ class _Patience:
 
 
 def _processor_seconds(pid: int) -> float:
-    """Return user and system time of all threads of a process, to a tick; 0 where there is no /proc."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
-    except OSError:
-        return 0.0
+    """Return user and system time of all threads of a process, to a tick."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
     # After the name in parentheses come the fields 3, 4, …; utime and stime are 14 and 15.
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 

@@ -1,4 +1,4 @@
-"""The results of the solver benchmark: a file of JSON lines, read as a DataFrame, and what is asked of it.
+"""The results of the solver benchmark: a file of JSON lines, read as a DataFrame, and its tables and sentences.
 
 The first line of the file has the settings and the environment, every other line one finished run.
 """
@@ -12,19 +12,23 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from stepsize_opt import __version__
 from stepsize_opt.inputs import json_text, write_text
-from stepsize_validation.bench.plan import BenchSettings
+from stepsize_solvers.conic import FINEST_ACCURACY
+from stepsize_validation.bench.plan import NATIVE, BenchSettings
 
 # A DataFrame or Series of pandas, whose own annotations call a choice of rows either of the two.
 Frame = Any
 RESULTS_FILE = "results.jsonl"
 # A slope is fitted through so many of the largest sizes: at small ones overhead hides how the work grows.
 _SLOPE_SIZES = 3
+NOTHING = "–"
+_RUN = ["problem", "label"]
+_MACHINE = ("machine", "processor", "cores")
 _PACKAGES = ("numpy", "scipy", "cvxpy", "clarabel", "scs", "mosek", "cvxopt", "sdpa-python", "coptpy")
 
 
@@ -105,11 +109,7 @@ def _check_same_conditions(path: Path, found: Results, fresh: Results) -> None:
 
 def rounded(value: Any) -> Any:
     """Round floats to six significant digits: timings have no more, and files stay small."""
-    if isinstance(value, dict):
-        return {key: rounded(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [rounded(item) for item in value]
-    return float(f"{value:.6g}") if isinstance(value, float) else value
+    return json.loads(json_text(value), parse_float=lambda digits: float(f"{float(digits):.6g}"))
 
 
 def environment() -> dict[str, str]:
@@ -125,11 +125,9 @@ def environment() -> dict[str, str]:
 
 
 def _processor() -> str:
-    """Return the model name that Linux gives, otherwise what Python knows."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text(encoding="utf-8").splitlines() if info.is_file() else []
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or "unknown"
+    """Return the model name that Linux gives."""
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "unknown")
 
 
 def within(rungs: Frame, gap: float) -> Frame:
@@ -137,10 +135,16 @@ def within(rungs: Frame, gap: float) -> Frame:
     return rungs[rungs["gap"] <= gap].drop_duplicates(["problem", "label"])
 
 
+def power(gap: float) -> str:
+    """Return a gap as a power of ten."""
+    exponent = f"{round(np.log10(gap))}".translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+    return f"10{exponent}"
+
+
 def competing(results: Results) -> Frame:
-    """Return the rungs in default formulation of the solvers that could run."""
+    """Return the rungs of the solvers that could run, closed forms included."""
     rungs = results.rungs
-    return rungs[rungs["default"] & ~rungs["solver"].isin(list(absent(results)))]
+    return rungs[~rungs["iterate"] & ~rungs["solver"].isin(list(absent(results)))]
 
 
 def absent(results: Results) -> dict[str, str]:
@@ -151,10 +155,10 @@ def absent(results: Results) -> dict[str, str]:
     }
 
 
-def seconds_to(rungs: Frame, gap: float, values: str = "seconds") -> Frame:
+def seconds_to(rungs: Frame, gap: float) -> Frame:
     """Return the processor seconds to a certified gap: a row for each problem, a column for each solver."""
     order = rungs["solver"].drop_duplicates()
-    return within(rungs, gap).pivot(index="problem", columns="solver", values=values).reindex(columns=order)
+    return within(rungs, gap).pivot(index="problem", columns="solver", values="seconds").reindex(columns=order)
 
 
 def common(rungs: Frame) -> list[str]:
@@ -174,3 +178,135 @@ def growth(rungs: Frame, gap: float) -> tuple[float, Frame] | None:
         return None
     slope, intercept = np.polyfit(np.log(sizes.index), np.log(sizes), 1)
     return float(slope), np.exp(intercept + slope * np.log(sizes.index.to_series()))
+
+
+def _mean(ratios: Frame) -> float:
+    """Return the geometric mean."""
+    return float(np.exp(np.log(ratios).mean()))
+
+
+def summary(results: Results) -> list[str]:
+    """Compare the native solver with the fastest other one in two sentences; empty if no problem was solved by both."""
+    rungs, gap = competing(results), results.settings.main_target
+    times = seconds_to(rungs, gap)
+    if NATIVE not in times:
+        return []
+    # Building and compiling the model is left out in proportion to the elapsed time.
+    solving = rungs.assign(seconds=rungs["seconds"] * rungs["solve"] / rungs["wall"])
+    factors, solver_factors = (
+        (found.drop(columns=NATIVE).min(axis=1) / times[NATIVE]).dropna() for found in (times, seconds_to(solving, gap))
+    )
+    if factors.empty:
+        return []
+    native = within(rungs[rungs["solver"] == NATIVE], gap).set_index("problem")["closed_form"]
+    return [
+        f"To a certified gap of {power(gap)} the fastest competing solver needs {_mean(factors):.3g} times the "
+        f"processor time of the native solver (geometric mean over {len(factors)} problems, from {factors.min():.3g} "
+        f"on {factors.idxmin()} to {factors.max():.3g} on {factors.idxmax()}); the native solver has a closed form for "
+        f"{int(native[factors.index].sum())} of these problems.",
+        "Without the time for building and compiling the models of the competing solvers the mean factor is "
+        f"{_mean(solver_factors):.3g} and the smallest {solver_factors.min():.2g}, on {solver_factors.idxmin()}.",
+    ]
+
+
+def solver_table(results: Results) -> Frame:
+    """Return one row for each solver: problems solved, time, growth, raw points, claims, memory."""
+    import pandas as pd
+
+    targets, main = results.settings.targets, results.settings.main_target
+    gone, rungs = absent(results), results.rungs
+    native = within(rungs[rungs["label"] == NATIVE], main).set_index("problem")["seconds"]
+    rows = []
+    shown = rungs[(rungs["run_status"] != "unsupported") & ~rungs["solver"].isin(list(gone))]
+    for name, mine in shown.groupby("label", sort=False):
+        reached = within(mine, main).set_index("problem")
+        ratios = (reached["seconds"] / native).dropna()
+        claimed = mine[mine["status"] == "optimal"]
+        fit = growth(mine, main)
+        violation = reached["raw_violation"].median()
+        problems = mine["problem"].nunique()
+        rows.append(
+            {
+                "solver": name,
+                **{f"{gap:.0e}": f"{len(within(mine, gap))}/{problems}" for gap in targets},
+                "time": NOTHING if ratios.empty else f"{_mean(ratios):.3g}×",
+                "growth": NOTHING if fit is None else f"d^{fit[0]:.1f}",
+                "outside": NOTHING if pd.isna(violation) else f"{violation:.0e}",
+                "claims": f"{int((~(claimed['gap'] <= claimed['tol'])).sum())}/{len(claimed)}",
+                "MB": f"{(mine['peak_mb'] - mine['base_mb']).max():.0f}",
+            }
+        )
+    rows += [{"solver": name, f"{targets[0]:.0e}": reason} for name, reason in gone.items()]
+    return pd.DataFrame(rows).fillna(NOTHING).set_index("solver")
+
+
+def cells(results: Results, rungs: Frame) -> Frame:
+    """Return each run's processor seconds to the main target as text, or why there are none: a status, a gap."""
+    runs = rungs.groupby(_RUN, sort=False).agg(
+        family=("family", "first"),
+        d=("d", "first"),
+        solver=("solver", "first"),
+        status=("run_status", "first"),
+        best=("gap", "min"),
+    )
+    runs["seconds"] = within(rungs, results.settings.main_target).set_index(_RUN)["seconds"]
+    runs["text"] = runs["best"].map(lambda gap: f"gap {gap:.0e}", na_action="ignore").fillna("no answer")
+    runs["text"] = runs["text"].where(runs["status"] == "done", runs["status"])
+    runs["text"] = runs["seconds"].map(_seconds_text, na_action="ignore").fillna(runs["text"])
+    return runs.reset_index()
+
+
+def _seconds_text(seconds: float) -> str:
+    """Write two significant digits, without an exponent."""
+    return f"{seconds:.0f}" if seconds >= 10.0 else f"{seconds:.2g}" if seconds >= 0.001 else f"{seconds:.5f}"
+
+
+def time_table(results: Results, family: str) -> Frame:
+    """Return the times of one family: a row for each problem, a column for each solver."""
+    rungs = competing(results)
+    chosen = cells(results, rungs[rungs["family"] == family]).sort_values("d", kind="stable")
+    table = chosen.pivot(index="problem", columns="solver", values="text")
+    return table.reindex(index=chosen["problem"].unique(), columns=rungs["solver"].unique()).fillna(NOTHING)
+
+
+class Table(NamedTuple):
+    """A table with its title and the sentence that tells what to see."""
+
+    title: str
+    text: str
+    frame: Frame
+
+
+_LEGEND = """How many problems each solver solves to each certified gap, and its time over that of the native solver to
+the middle gap (geometric mean). *growth*: of the time over the three largest sizes; *outside*: median distance of the
+solver's own point from the feasible set; *claims*: answers called optimal although their certified gap is above the
+tolerance; *MB*: peak memory beyond the libraries."""
+
+
+def all_tables(results: Results) -> list[Table]:
+    """Return every table that the results support."""
+    gap = power(results.settings.main_target)
+    times = f"processor seconds to a certified gap of {gap}; words tell why there are none, {NOTHING} means not run."
+    tables = (
+        Table("Solvers", _LEGEND, solver_table(results)),
+        Table("Size", f"Growing d, condition number 10³: {times}", time_table(results, "size")),
+        Table("Real data", f"L of logistic regression: {times}", time_table(results, "data")),
+    )
+    return [table for table in tables if len(table.frame)]
+
+
+_SETTINGS = """{processor}, {machine}, {cores} cores, threads per run: {threads}. Every run has its own process,
+with at most {time_limit:g} processor seconds per rung and {memory_mb} MB beyond the libraries. Times are processor
+seconds of the solve call (model, compilation by cvxpy and solver; no imports, no certificate), the median of {repeats}
+below {repeat_below:g} s. rand-k sends max(1, ⌊d/4⌋) floats. Synthetic L have log-spaced eigenvalues, with condition
+number 10² for sketches, structures and clients. To a solver behind cvxpy a tolerance t means residuals of t/100, never
+below {finest:.0e}.
+
+Versions: {versions}."""
+
+
+def settings_text(results: Results) -> str:
+    """Return what the runs have in common: machine, limits, versions."""
+    env = results.environment
+    versions = ", ".join(f"{name} {version}" for name, version in env.items() if name not in _MACHINE)
+    return _SETTINGS.format(**env, **asdict(results.settings), versions=versions, finest=FINEST_ACCURACY)

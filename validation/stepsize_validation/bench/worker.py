@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import resource
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -40,12 +41,11 @@ from stepsize_solvers.programs import (
     Status,
     UnsupportedProgram,
 )
-from stepsize_validation.bench.plan import BenchSettings, Task
-from stepsize_validation.bench.problems import ClientsProblem, NodeProblem, Problem
+from stepsize_validation.bench.plan import NATIVE, BenchSettings, ClientsProblem, NodeProblem, Problem, Task
 
 # A solver that misses a target is asked for so many times more accuracy, at most twice.
 _REFINEMENTS = (1.0, 0.1, 0.01)
-_MEGABYTE = 2.0**20
+_MEGABYTE = 2**20
 
 
 def main() -> None:
@@ -100,7 +100,7 @@ def _run(task: Task, settings: BenchSettings, say: Callable[..., None]) -> None:
         return gap
 
     # Below this tolerance a solver behind cvxpy is given the same options.
-    climb(settings.targets, 1e2 * FINEST_ACCURACY if task.lift else 0.0, solve)
+    climb(settings.targets, 0.0 if task.solver == NATIVE else 1e2 * FINEST_ACCURACY, solve)
 
 
 def climb(targets: Sequence[float], finest: float, solve: Callable[[float], float | None]) -> None:
@@ -205,32 +205,16 @@ def _finite(value: float) -> float | None:
 
 
 def peak_megabytes() -> float:
-    """Return the largest resident memory of this process so far; 0 on Windows."""
-    status = Path("/proc/self/status")
-    if status.is_file():
-        # getrusage would also count what the parent held at the moment it started this process.
-        lines = status.read_text(encoding="utf-8").splitlines()
-        return next(float(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024.0
-    if sys.platform == "win32":
-        return 0.0
-    import resource
-
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / (_MEGABYTE if sys.platform == "darwin" else 1024.0)
+    """Return the largest resident memory of this process so far."""
+    # getrusage would also count what the parent held at the moment it started this process.
+    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+    return next(float(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024.0
 
 
 def limit_memory(megabytes: int) -> None:
-    """Let the address space grow by so much from here; Windows has no such limit.
-
-    Libraries reserve address space that they never touch, so the limit is relative.
-    """
-    if sys.platform == "win32":
-        return
-    import resource
-
-    statm = Path("/proc/self/statm")
-    held = int(statm.read_text(encoding="ascii").split()[0]) * resource.getpagesize() if statm.is_file() else 0
-    limit = held + int(megabytes * _MEGABYTE)
+    """Let the address space grow by so much from here: libraries reserve address space that they never touch."""
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+    limit = pages * resource.getpagesize() + megabytes * _MEGABYTE
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     if hard == resource.RLIM_INFINITY or limit <= hard:
         resource.setrlimit(resource.RLIMIT_AS, (limit, hard))

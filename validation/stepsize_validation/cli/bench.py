@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stepsize_solvers import get_solver
-from stepsize_validation.cli.common import EXIT_OPTIMAL, add_volume, check_folder, counting, print_json
+from stepsize_validation.cli.common import EXIT_OPTIMAL, check_folder, counting
 from stepsize_validation.cli.values import names, seconds, whole, wholes
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _EXAMPLES = """examples:
   stepsize-opt bench --report --output mine            tables and figures again, without a run
 
 Results are written after every run: after Ctrl-C the same command continues where it stopped, and runs of earlier
-calls stay in the report.  Real data beyond the embedded sets is taken from the folder that STEPSIZE_OPT_DATA names.
+calls stay in the tables.  Real data beyond the embedded sets is taken from the folder that STEPSIZE_OPT_DATA names.
 """
 
 
@@ -36,41 +36,37 @@ def add_parsers(commands: Any) -> None:
     parser = commands.add_parser(
         "bench",
         help="compare the solvers at equal certified gap",
-        description="Compare solvers, formulations and sizes at equal certified gap, each run in its own process.",
+        description="Compare the solvers at equal certified gap, each run in a process of its own.",
         epilog=_EXAMPLES,
     )
     folder = Path("results/bench")
-    parser.add_argument("--quick", action="store_true", help="small sizes, default formulations, no real data")
-    parser.add_argument("--report", action="store_true", help="write page and figures of --output again, run nothing")
+    parser.add_argument("--quick", action="store_true", help="small sizes, no real data")
+    parser.add_argument("--report", action="store_true", help="tables and figures of --output again, without a run")
     parser.add_argument("--output", "-o", type=Path, default=folder, help="folder for results (default: %(default)s)")
     parser.add_argument("--solvers", type=names, default=(), help="names with commas between them (default: all)")
     parser.add_argument("--sizes", type=wholes, help="d of the scaling problems, such as 10,20,40")
     parser.add_argument("--time-limit", type=seconds, help="processor seconds for one solve with its certificate")
     parser.add_argument("--memory-limit", type=whole, help="megabytes for one run beyond its libraries")
     parser.add_argument("--no-resume", action="store_true", help="drop the finished runs of --output and start over")
-    add_volume(parser, verbose=False)
+    parser.add_argument("-q", "--quiet", action="store_true", help="print nothing but errors")
     parser.set_defaults(run=_bench)
 
 
 def _bench(args: argparse.Namespace) -> int:
-    from stepsize_validation.bench import Results, all_tables, summary, write_report
+    from stepsize_validation.bench import Results, all_tables, draw_all, settings_text, summary
 
     # Found before the runs rather than after them.
-    missing = [name for name in ("matplotlib", "pandas", "tabulate") if find_spec(name) is None]
+    missing = [name for name in ("matplotlib", "pandas") if find_spec(name) is None]
     if missing:
         msg = f"bench needs {', '.join(missing)}: pip install 'stepsize-opt[reports]'"
         raise ModuleNotFoundError(msg)
     results = Results.read(args.output) if args.report else _run(args)
-    written = write_report(results, args.output)
-    if args.json:
-        files = [str(path) for path in written]
-        values = {"environment": results.environment, "summary": summary(results), "runs": results.runs}
-        print_json({**values, "files": files})
-    elif not args.quiet:
+    written = draw_all(results, args.output)
+    if not args.quiet:
         for table in all_tables(results):
-            print(f"{table.title}\n\n{table}\n")
-        print(*summary(results), sep="\n")
-        print(f"written to {args.output}: {', '.join(path.name for path in written)}", file=sys.stderr)
+            print(f"{table.title}\n\n{table.text}\n\n{table.frame.to_string()}\n")
+        print(*summary(results), settings_text(results), sep="\n\n")
+        print(f"written to {args.output}: {', '.join(written)}", file=sys.stderr)
     return EXIT_OPTIMAL
 
 
@@ -80,12 +76,11 @@ def _run(args: argparse.Namespace) -> Results:
     plan = _plan(args)
     check_folder("--output", args.output)
     try:
-        with counting(silent=args.quiet or args.json) as bar:
+        with counting(silent=args.quiet) as bar:
             return run_benchmark(
                 plan,
                 args.output,
                 resume=not args.no_resume,
-                # The name of the solver without its formulation, so that the line fits 80 columns.
                 say=lambda task, done, total: bar(done, total, f"{task.solver}, {task.problem.name}"),
             )
     except KeyboardInterrupt:
