@@ -420,12 +420,10 @@ class FeedbackStrategy(Rounds):
         everybody = len(values) == len(self._memories) >= self.min_available_nodes
         smallest = mean(np.abs(found[node].values).min() for node in present)
         rule.propose(self.replica.s, rule.residual_bound(smallest) if everybody else math.inf)
-        rule.f = f
+        rule.f, rule.careful = f, True  # f at x is that of the clients of this round: every round is checked
         accepted = rule.decide(mean(self._loss_at_y(values, node) for node in present))
-        if not everybody:
-            rule.rejections = 0  # that all places were sent since x moved is not known of the absent
         self._publish(self.replica.decision(accepted=accepted, c=rule.c))
-        rule.x = self.replica.x
+        rule.x = rule.checked = self.replica.x
         return rule, accepted
 
     def _loss_at_y(self, values: Mapping[int, Reply], node: int) -> float:

@@ -3,20 +3,26 @@
 A is a d×d matrix with A Aᵀ = L̂⁻¹.  Client i remembers eᵢ, everybody knows x, s = (1/n) Σ eᵢ and c.  One round:
 
     client i:  tᵢ = Aᵀ∇fᵢ(x), eᵢ ← tᵢ at the k places where |tᵢ − eᵢ| is largest; it sends what changed
-    everybody: ρ ≥ (1/n) Σ‖tᵢ − eᵢ‖, y = x − cAs, and client i sends fᵢ(y)
-    accept     x ← y if f(y) ≤ f(x) − c max(τ‖s‖², σ(‖s‖ + ρ)²), and c grows; else x stays, and c shrinks.
+    everybody: ρ ≥ (1/n) Σ‖tᵢ − eᵢ‖, y = x − cAs, q = c max(τ‖s‖², σ(‖s‖ + ρ)²)
+
+Every second round is checked; in between x ← y.  At a check client i sends fᵢ(y), and with z the last checked point and
+p the q of the step from there to x (0 where x = z):
+
+    accept     x ← y if f(y) ≤ f(z) − p − q, and c grows; else x ← z, c shrinks, and every round is checked until one
+               is accepted.
 
 What a client did not send is at most its smallest change sent, so that ρ costs no float: ‖tᵢ − eᵢ‖ ≤ √(d − k) times it.
 Aᵀ∇f(x) = s + r̄ with ‖r̄‖ ≤ ρ, so ‖s‖ + ρ bounds ‖∇f(x)‖ in the norm of L̂⁻¹.  For an L-smooth f with L ⪯ L̂,
 
     f(y) ≤ f(x) − c‖s‖² − c⟨r̄, s⟩ + ½c²‖s‖²,
 
-so that every step with ρ ≤ ¼‖s‖ and c ≤ 2(¾ − τ) is accepted; and while x stays, ρ = 0 after ⌈d/k⌉ rounds.
+so that a step from x = z with ρ ≤ ¼‖s‖ and c ≤ 2(¾ − τ) is accepted; and while x stays, ρ = 0 after ⌈d/k⌉ rounds.
 """
 
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -51,6 +57,7 @@ WORST_CASE_RATE = 2.0 * SUFFICIENT * FLOOR  # of a step that is accepted, in uni
 _CEILING = 1e6  # keeps c finite where f falls for ever
 _GROWTH, _SHRINK = 1.1, 0.5
 _UNIT, _LARGEST = float(np.finfo(np.float64).eps), float(np.finfo(np.float64).max)
+_TINY = float(np.finfo(np.float64).tiny)
 
 RULES = ("worst-case", "measured")
 PLACES = ("own", "shared")
@@ -59,7 +66,10 @@ RUNNING, STATIONARY = "running", "stationary to rounding"
 
 @dataclass(frozen=True, eq=False)
 class FeedbackMessage:
-    """What a client sends in one round: ``values`` at ``places``, and ``residual`` = ‖tᵢ − eᵢ‖ where it is sent."""
+    """What a client sends in one round: ``values`` at ``places``, and ``residual`` = ‖tᵢ − eᵢ‖ where it is sent.
+
+    An infinite ``residual`` tells that the gradient was not finite, and nothing changes.
+    """
 
     values: Vector
     places: Indices
@@ -164,7 +174,7 @@ class Feedback:
     >>> for _ in range(30):
     ...     message = client.message(f.gradient(server.x[None])[0])
     ...     y = server.proposal([message])
-    ...     accepted = server.decide(f.value(y[None]))
+    ...     moved = server.decide(f.value(y[None]) if server.checks else None)
     >>> message.floats, bool(server.f < 1e-4)
     (1, True)
     """
@@ -205,34 +215,36 @@ class Feedback:
 
     @property
     def floats(self) -> int:
-        """Floats that a client sends per round: k, the value of f and, where it is sent, the residual."""
-        return self.k + (2 if self.sends_residual else 1)
+        """Floats that a client sends in a round that is not checked: k and, where it is sent, the residual.
+
+        A checked round has one more, the value of f.
+        """
+        return self.k + (1 if self.sends_residual else 0)
 
     def rounds(self, accepted: int) -> int:
-        """Return the rounds in which so many steps are accepted at the latest, for ∇²f ⪯ L (docs/feedback.md, (b))."""
+        """Return a bound on the rounds with so many accepted checks, for ∇²f ⪯ L (docs/feedback.md, (b))."""
         if self.d is None or self.rule != "worst-case":
             msg = "the rounds are bounded for rule='worst-case' and an L"
             raise ValueError(msg)
         waiting = -(-self.d // self.k)
-        return (accepted + 1) * waiting + 14 * accepted // 100 + 2
+        return (accepted + 1) * (waiting + 2) + 28 * accepted // 100 + 2
 
     @property
     def sends_residual(self) -> bool:
         """Whether clients send ‖tᵢ − eᵢ‖: with shared places the values sent do not bound it."""
         return self.rule == "worst-case" and self.places == "shared"
 
-    def coefficients(self, gradient: Array) -> Vector:
+    def coefficients(self, gradient: Vector) -> Vector:
         """Return t = Aᵀg."""
-        g = self.vector("gradient", gradient)
-        return g if self._basis is None else self._basis.coefficients(g)
+        return gradient if self._basis is None else self._basis.coefficients(gradient)
 
     def step(self, coefficients: Vector) -> Vector:
         """Return A s."""
         return coefficients if self._basis is None else self._basis.vector(coefficients)
 
-    def vector(self, name: str, value: Any, d: int | None = None) -> Vector:
-        """Return a new array of d finite numbers; raises ValueError or TypeError for any other."""
-        out, size = real_array(name, value), d or self.d
+    def vector(self, name: str, value: Any, d: int | None = None, *, finite: bool = True) -> Vector:
+        """Return a new array of d (finite) numbers; raises ValueError or TypeError for any other."""
+        out, size = real_array(name, value, finite=finite), d or self.d
         if out.ndim != 1 or len(out) < self.k or (size is not None and len(out) != size):
             msg = f"{name} must have shape ({size or f'd ≥ {self.k}'},), got {out.shape}"
             raise ValueError(msg)
@@ -276,6 +288,9 @@ class FeedbackClient:
     def message(self, gradient: Array, places: Indices | None = None) -> FeedbackMessage:
         """Remember and return what is sent of ∇fᵢ(x).
 
+        A gradient that is not finite changes nothing: the message has zeros and an infinite residual, and a
+        RuntimeWarning is issued.
+
         Parameters
         ----------
         gradient
@@ -284,20 +299,26 @@ class FeedbackClient:
             With ``places="shared"`` the places of the message of the client that chooses (``server.chooser``); that
             client itself, and all clients with ``"own"``, choose theirs.
         """
-        t = self.feedback.coefficients(gradient)
-        memory = self.memory.copy() if len(self.memory) else np.zeros(len(t))
-        t = self.feedback.vector("gradient", t, len(memory))
-        given = None if places is None else _read_places(places, self.feedback.k, len(t))
-        last = self._last if len(self._last) else np.zeros(len(t))
+        g = self.feedback.vector("gradient", gradient, len(self.memory), finite=False)
+        given = None if places is None else _read_places(places, self.feedback.k, len(g))
+        memory = self.memory.copy() if len(self.memory) else np.zeros(len(g))
+        last = self._last if len(self._last) else np.zeros(len(g))
         with np.errstate(over="ignore", invalid="ignore"):
+            t = self.feedback.coefficients(g)
             J, values, rest = exchange(t, memory, lambda sizes: self._choose(sizes, last) if given is None else given)
-        if not np.isfinite(values).all():  # the largest changes are among them
-            msg = "gradient must change by less than the largest float64 from round to round, got a larger change"
-            raise ValueError(msg)
+        if not (np.isfinite(t).all() and np.isfinite(values).all()):  # the largest changes are among the values
+            return self._no_change(given)
         self._rounds += 1
         last[J] = self._rounds
         self.memory, self._last = memory, last
         return FeedbackMessage(values, J, _norm(rest) if self.feedback.sends_residual else None)
+
+    def _no_change(self, places: Indices | None) -> FeedbackMessage:
+        k = self.feedback.k
+        warnings.warn(
+            "a gradient or its change is not finite: the client sends no change", RuntimeWarning, stacklevel=3
+        )
+        return FeedbackMessage(np.zeros(k), np.arange(k) if places is None else places, math.inf)
 
     def _choose(self, sizes: Vector, last: Vector) -> Indices:
         """Return the k places with the largest change; for all clients, of equal ones those sent longest ago."""
@@ -359,24 +380,30 @@ def _norm(v: Vector) -> float:
 
 @dataclass(eq=False)
 class MeasuredStepsize:
-    """The stepsize c, and the rule that accepts a step by the values of f at its two ends.
+    """The stepsize c, and the rule that accepts steps by the values of f at checked points.
+
+    Every second round is checked, and after a check that failed every round until one is accepted.
 
     Attributes
     ----------
     tau : float
-        An accepted step lowers f by at least c max(τ‖s‖², σ(‖s‖ + ρ)²).
+        A step must lower f by at least c max(τ‖s‖², σ(‖s‖ + ρ)²).
     sigma : float
         The σ of this rule.
     shrink : float
         A rejection multiplies c by it.
     floor : float
-        Where ρ may be the reason of a rejection, c does not fall below it.
+        Where ρ or an unchecked step may be the reason of a rejection, c does not fall below it.
     c : float
         The stepsize.
     decrease : float
         The sum of what the accepted steps were required to lower f by.
-    rejections : int
-        Rounds since the last accepted step.
+    settled : int
+        Rounds in a row in which all clients sent changes at the present x.
+    unchecked : float
+        What the step since the last check must have lowered f by; 0 where x is the last checked point.
+    careful : bool
+        Whether every round is checked.
     status : str
         ``"running"``, or ``"stationary to rounding"``.
     """
@@ -387,28 +414,62 @@ class MeasuredStepsize:
     floor: float = FLOOR
     c: float = 1.0
     decrease: float = 0.0
-    rejections: int = 0
+    settled: int = 0
+    unchecked: float = 0.0
+    careful: bool = False
     status: str = RUNNING
 
+    @property
+    def checks(self) -> bool:
+        """Whether f at y decides on this round; else x moves to y without it."""
+        return self.careful or self.unchecked > 0.0
+
+    def advance(self, size: float, residual: float) -> None:
+        """Record a step that is not checked, for ‖s‖ = ``size`` and ρ."""
+        self.unchecked = max(self._required(size, residual), _TINY)
+        self.settled = 0
+
     def accepts(self, f: float, value: float, size: float, residual: float, unit: float = _UNIT) -> bool:
-        """Return whether x moves, for f at x, ``value`` at y, ‖s‖ = ``size`` and ρ; ``unit`` is the rounding of f."""
+        """Return whether x moves to y, and not back to the last checked point.
+
+        Parameters
+        ----------
+        f, value
+            f at the last checked point, and at y.
+        size, residual
+            ‖s‖ and ρ.
+        unit
+            The rounding of f.
+        """
+        required = self.unchecked + self._required(size, residual)
+        if math.isfinite(value) and math.isfinite(required) and f - value >= required and value < f:
+            self._accept(required)
+            return True
+        self._reject(abs(f), size, residual, unit)
+        return False
+
+    def _required(self, size: float, residual: float) -> float:
         bound = size + (0.0 if math.isinf(residual) else residual)
         # Products of huge floats are infinite, which accepts nothing; powers would raise.
-        required = max(self.tau * self.c * size * size, self.sigma * self.c * bound * bound)
-        if math.isfinite(value) and math.isfinite(required) and f - value >= required and value < f:
-            self.decrease += required
-            self.c = min(_GROWTH * self.c, _CEILING)
-            self.rejections, self.status = 0, RUNNING
-            return True
-        self.rejections += 1
-        if residual <= SETTLED * size:
-            if 0.5 * self.c * size * size <= 8.0 * unit * abs(f):
+        return max(self.tau * self.c * size * size, self.sigma * self.c * bound * bound)
+
+    def _accept(self, required: float) -> None:
+        steps = 2 if self.unchecked > 0.0 else 1
+        self.decrease += required
+        self.c = min(_GROWTH**steps * self.c, _CEILING)
+        self.settled, self.unchecked, self.careful, self.status = 0, 0.0, False, RUNNING
+
+    def _reject(self, f: float, size: float, residual: float, unit: float) -> None:
+        alone = self.unchecked == 0.0
+        if alone and residual <= SETTLED * size:
+            if 0.5 * self.c * size * size <= 8.0 * unit * f:
                 self.status = STATIONARY
             else:
                 self.c *= self.shrink
         else:
             self.c = max(self.shrink * self.c, min(self.c, self.floor))
-        return False
+        self.settled = self.settled + 1 if alone else 0
+        self.unchecked, self.careful = 0.0, True
 
 
 class FeedbackServer(MeasuredStepsize):
@@ -417,9 +478,11 @@ class FeedbackServer(MeasuredStepsize):
     Attributes
     ----------
     x : numpy.ndarray
-        The point.
+        The point at which the clients take their gradients.
+    checked : numpy.ndarray
+        The last checked point.
     f : float
-        f at this point.
+        f at the last checked point; it never rises.
     s : numpy.ndarray
         The mean of what the clients remember.
     c : float
@@ -427,11 +490,9 @@ class FeedbackServer(MeasuredStepsize):
     bound : float
         ‖s‖ + ρ ≥ ‖∇f‖ in the norm of L̂⁻¹, at the point of the last messages; infinite while unknown.
     decrease : float
-        The sum of what the accepted steps were required to lower f by: f(x⁰) − f(x) is at least that.
+        The sum of what the accepted steps were required to lower f by: f(x⁰) − f is at least that.
     rounds : int
         Rounds made.
-    rejections : int
-        Rounds since the last accepted step.
     status : str
         ``"running"``, or ``"stationary to rounding"``: the step that the theorem accepts changes f by less than the
         rounding of f.
@@ -441,8 +502,10 @@ class FeedbackServer(MeasuredStepsize):
         super().__init__()
         self.feedback = feedback
         self.x, self.s = read_only(x), np.zeros(len(x))
+        self.checked = self.x
         self.f, self.residual, self.rounds = f, math.inf, 0
         self._proposed: Vector | None = None
+        self._complete = False
 
     @property
     def chooser(self) -> int:
@@ -475,20 +538,22 @@ class FeedbackServer(MeasuredStepsize):
         return self.propose(s, self._residual(received))
 
     def propose(self, s: Vector, residual: float) -> Vector:
-        """Return y for the s and ρ of a caller that keeps the memories of the clients itself.
+        """Return y for the s of a caller that keeps the memories of the clients itself.
 
         Parameters
         ----------
         s
             The mean of what the clients remember, with the weights of the caller.
         residual
-            ρ: what ``residual_bound`` returns, or infinity where clients are absent, whose tᵢ nobody knows.
+            A bound on (1/n) Σ‖tᵢ − eᵢ‖: what ``residual_bound`` returns, or infinity where clients are absent, whose tᵢ
+            nobody knows.
         """
         self._check_decided()
-        mean, rho = self.feedback.vector("s", s, len(self.x)), _read_residual(residual, math.inf)
+        mean, bound = self.feedback.vector("s", s, len(self.x)), _read_residual(residual, math.inf)
         with np.errstate(over="ignore", invalid="ignore"):  # decide rejects a y that is not finite
             y = self.x - self.c * self.feedback.step(mean)
-        self.s, self.residual, self._proposed = mean, rho, read_only(y)
+        self._complete = math.isfinite(bound)
+        self.s, self.residual, self._proposed = mean, self._known(bound), read_only(y)
         return y
 
     def _check_decided(self) -> None:
@@ -497,19 +562,21 @@ class FeedbackServer(MeasuredStepsize):
             raise ValueError(msg)
 
     def _residual(self, messages: list[FeedbackMessage]) -> float:
+        if any(one.residual == math.inf for one in messages):
+            return math.inf
         if self.feedback.places == "own":
             return self.residual_bound(math.fsum(np.abs(one.values).min() / len(messages) for one in messages))
-        return self._where_known(math.fsum((one.residual or 0.0) / len(messages) for one in messages))
+        return math.fsum((one.residual or 0.0) / len(messages) for one in messages)
 
     def residual_bound(self, smallest: float) -> float:
-        """Return ρ for own places, from the mean over all clients of the smallest change that each of them sent."""
-        return self._where_known(math.sqrt(len(self.x) - self.feedback.k) * smallest)
+        """Return a bound on (1/n) Σ‖tᵢ − eᵢ‖ from the mean of the smallest change that each client sent."""
+        return math.sqrt(len(self.x) - self.feedback.k) * smallest
 
-    def _where_known(self, residual: float) -> float:
-        """Return ρ, a bound on (1/n) Σ‖tᵢ − eᵢ‖; infinite where nothing bounds it."""
-        if (self.rejections + 1) * self.feedback.k >= len(self.x):
+    def _known(self, bound: float) -> float:
+        """Return ρ; infinite where nothing bounds (1/n) Σ‖tᵢ − eᵢ‖."""
+        if self._complete and (self.settled + 1) * self.feedback.k >= len(self.x):
             return 0.0  # while x stays, every round sends k places that were not sent since it moved
-        return math.inf if self.feedback.rule == "measured" else residual
+        return math.inf if self.feedback.rule == "measured" else bound
 
     def _read(self, messages: Any) -> list[FeedbackMessage]:
         received, feedback = items("messages", messages), self.feedback
@@ -532,6 +599,8 @@ class FeedbackServer(MeasuredStepsize):
         if values.shape != (feedback.k,):
             msg = f"{name}.values must hold {feedback.k} floats, got shape {values.shape}"
             raise ValueError(msg)
+        if message.residual == math.inf:
+            return FeedbackMessage(np.zeros(feedback.k), places, math.inf)
         if (message.residual is None) == feedback.sends_residual:
             msg = f"{name} must come from a client with rule={feedback.rule!r}, places={feedback.places!r}"
             raise ValueError(msg)
@@ -539,41 +608,68 @@ class FeedbackServer(MeasuredStepsize):
             _read_residual(message.residual, _LARGEST, f"{name}.residual")
         return FeedbackMessage(values, places, message.residual)
 
-    def decide(self, values: Any) -> bool:
-        """Accept or reject the proposal, by the values fᵢ(y) of the clients or their mean; returns which."""
+    def decide(self, values: Any = None) -> bool:
+        """End the round; return whether x moved to y.
+
+        Parameters
+        ----------
+        values
+            In a round that ``checks``: the values fᵢ(y) of the clients or their mean.  Others need none.
+        """
         if self._proposed is None:
             msg = "decide must follow proposal: there is no y whose values these are"
             raise ValueError(msg)
-        y, value = self._proposed, self.feedback.mean_value("values", values)
+        if values is not None and not self.checks:
+            msg = "values must be left out where server.checks is False: nobody evaluates f at y in this round"
+            raise ValueError(msg)
+        moved = self._check(self._proposed, values) if self.checks else self._advance(self._proposed)
+        self._proposed = None
+        self.rounds += 1
+        return moved
+
+    def _check(self, y: Vector, values: Any) -> bool:
+        value = self.feedback.mean_value("values", values)
         if not np.isfinite(y).all():
             value = math.inf  # f may be finite there, but no step starts from such a point
         accepted = self.accepts(self.f, value, _norm(self.s), self.residual)
-        self._proposed = None
-        self.rounds += 1
         if accepted:
-            self.x, self.f = y, value
+            self.checked, self.f = y, value
+        if not self._complete:
+            self.settled = 0  # that all places were sent since x moved is not known of the absent
+        self.x = self.checked
         return accepted
+
+    def _advance(self, y: Vector) -> bool:
+        if np.isfinite(y).all():
+            self.advance(_norm(self.s), self.residual)
+            self.x = y
+        else:
+            self.careful = True
+        return self.x is y
 
     def state(self) -> dict[str, Any]:
         """Return all that ``load_state`` needs, between two rounds."""
         if self._proposed is not None:
             msg = "state must be taken between two rounds: decide on the proposal first"
             raise ValueError(msg)
-        numbers = {name: getattr(self, name) for name in (*_NUMBERS, *_COUNTS)}
-        return {"x": self.x.copy(), "s": self.s.copy(), "status": self.status, **numbers}
+        vectors = {name: getattr(self, name).copy() for name in _VECTORS}
+        return {**vectors, **{name: getattr(self, name) for name in (*_NUMBERS, *_COUNTS, "careful", "status")}}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Continue from what ``state`` returned, to the same bits."""
         check_one_of("status", state["status"], (RUNNING, STATIONARY))
-        x, s = (self.feedback.vector(name, state[name], len(self.x)) for name in ("x", "s"))
+        check_kind("careful", state["careful"], bool)
+        vectors = {name: self.feedback.vector(name, state[name], len(self.x)) for name in _VECTORS}
         numbers = {name: real_number(name, state[name]) for name in _NUMBERS}
         counts = {name: whole_number(name, state[name], low=0) for name in _COUNTS}
-        for name, number in {**numbers, **counts}.items():
-            setattr(self, name, number)
-        self.x, self.s, self.status, self._proposed = read_only(x), s, state["status"], None
+        for name, value in {**numbers, **counts}.items():
+            setattr(self, name, value)
+        self.x, self.checked, self.s = read_only(vectors["x"]), read_only(vectors["checked"]), vectors["s"]
+        self.careful, self.status, self._proposed = state["careful"], state["status"], None
 
 
-_NUMBERS, _COUNTS = ("f", "c", "residual", "decrease"), ("rounds", "rejections")
+_VECTORS = ("x", "checked", "s")
+_NUMBERS, _COUNTS = ("f", "c", "residual", "decrease", "unchecked"), ("rounds", "settled")
 
 
 def _read_places(places: Any, k: int, d: int, name: str = "places") -> Indices:

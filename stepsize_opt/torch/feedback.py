@@ -237,7 +237,7 @@ class FeedbackSGD(CompressedOptimizer):
 
     def _known(self, residual: float) -> float:
         """ρ: 0 when every place was sent since x moved, infinite where nothing bounds it."""
-        if (self.stepsize.rejections + 1) * self._feedback.k >= len(self._s):
+        if (self.stepsize.settled + 1) * self._feedback.k >= len(self._s):
             return 0.0
         return math.inf if self._feedback.rule == "measured" else residual
 

@@ -110,6 +110,7 @@ def feedback_rounds(L: Any, f: Federated) -> Rounds:
     x = np.zeros((1, f.d))
     server = feedback.server(x[0], f.value(x))
     while True:
+        server.careful = True
         gradients = f.client_gradients(server.x[None])[0]
         messages = [client.message(g) for client, g in zip(clients, gradients, strict=True)]
         server.decide(f.value(server.proposal(messages)[None]))
@@ -137,8 +138,8 @@ def sampled_feedback(
         s = np.mean([client.memory for client in clients.values()], axis=0)
         y = server.propose(s, server.residual_bound(smallest) if present == f.n else math.inf)
         server.f, after = (float(np.mean([f.clients[i].value(z[None]) for i in drawn])) for z in (server.x, y))
+        server.careful = True
         server.decide(after)
-        server.rejections *= present == f.n
         yield server.x
 
 

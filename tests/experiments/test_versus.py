@@ -13,7 +13,6 @@ import pytest
 
 from shared.small_data import correlated_data
 from stepsize_opt import Feedback, optimal_method
-from stepsize_validation import run_feedback
 from stepsize_validation.data import Dataset, federated_logistic, load_dataset, logistic_regression, split
 from stepsize_validation.experiments import Plan, versus
 from stepsize_validation.experiments.baselines import Trace
@@ -80,13 +79,12 @@ def test_the_clients_share_one_objective() -> None:
         np.testing.assert_allclose(clients.gradient(X), f.gradient(X), rtol=1e-9, atol=1e-12)
 
 
-def test_the_points_of_feedback_are_those_of_run() -> None:
-    f = federated_logistic(split(DATA, 3, np.random.default_rng(0)), 1e-2, "ridge")
-    feedback = Feedback(f.smoothness(), 2, clients=3)
-    record = run_feedback(f, feedback, rounds=20)
-    points = versus.feedback_points(feedback, f.client_gradients, f.value, np.zeros(f.d))
-    found = [f.value(next(points))[0] for _ in range(20)]
-    np.testing.assert_array_equal(found, record.values[1:])
+def test_the_trace_of_feedback_counts_places_and_stays_within_the_budget() -> None:
+    f, problem = federated_logistic(split(DATA, 3, np.random.default_rng(0)), 1e-2, "ridge"), problem_of(DATA, 2)
+    trace = versus.feedback_trace(problem, f, Feedback(f.smoothness(), 2, clients=3))
+    steps = np.diff(trace.floats)
+    assert set(steps) <= {3.0, 4.0} and 0.9 * problem.budget < trace.floats[-1] <= problem.budget
+    assert trace.excess[0, 0] == pytest.approx(problem.excess(problem.start[None])[0])
 
 
 def test_momentum_and_the_method_without_memory_keep_their_guarantees_in_the_mean() -> None:

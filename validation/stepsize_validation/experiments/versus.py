@@ -24,7 +24,7 @@ from stepsize_opt.goals import linear_iterations
 from stepsize_opt.methods import CompressedStep, Compressor, Feedback, MomentumStep, optimal_method
 from stepsize_opt.node import optimal_stepsize
 from stepsize_opt.plots import Style, styles_of
-from stepsize_opt.problems import LogisticRegression, find_infimum
+from stepsize_opt.problems import Federated, LogisticRegression, find_infimum
 from stepsize_opt.sketches import RandK
 from stepsize_opt.smoothness import LowRankPlusDiagonal
 from stepsize_solvers.programs import Matrix, Vector
@@ -33,7 +33,7 @@ from stepsize_validation.experiments import baselines
 from stepsize_validation.experiments.baselines import Evaluation, Trace, floats_until
 from stepsize_validation.experiments.spec import Experiment, Figure, Plan, Tables
 from stepsize_validation.figures import file_pyplot, save_figure
-from stepsize_validation.runs import log_steps
+from stepsize_validation.runs import log_steps, run_feedback
 
 Generators = list[np.random.Generator]
 
@@ -198,14 +198,12 @@ def momentum_points(step: Any, gradient: Evaluation, x: Vector, generators: Gene
         yield np.array([state.x for state in states])
 
 
-def feedback_points(feedback: Feedback, client_gradients: Evaluation, value: Evaluation, x: Vector) -> Iterator[Matrix]:
-    """Yield the points of error feedback with a measured stepsize."""
-    clients, server = [feedback.client(i) for i in range(feedback.clients)], feedback.server(x, value(x[None]))
-    while True:
-        gradients = client_gradients(server.x[None])[0]
-        y = server.proposal([client.message(g) for client, g in zip(clients, gradients, strict=True)])
-        server.decide(value(y[None]))
-        yield server.x[None]
+def feedback_trace(problem: Problem, f: Federated, feedback: Feedback) -> Trace:
+    """Run error feedback with a measured stepsize to the budget."""
+    record = run_feedback(f, feedback, floats=problem.budget)
+    floats = record.floats + baselines.PLACE * record.places
+    within = floats <= problem.budget
+    return Trace(floats[within], (record.values - problem.least)[within, None])
 
 
 def one_node(problem: Problem) -> list[Entry]:
@@ -247,9 +245,7 @@ def with_clients(problem: Problem, parts: Iterable[Dataset]) -> list[Entry]:
     )
     for name, L, rule, setup in variants:
         feedback = Feedback(L, k, clients=f.n, rule=rule)
-        points = feedback_points(feedback, f.client_gradients, problem.f.value, x)
-        floats = feedback.floats + baselines.PLACE * k
-        entries.append(Entry(name, problem.trace(points, floats), ours=True, setup=setup))
+        entries.append(Entry(name, feedback_trace(problem, f, feedback), ours=True, setup=setup))
     return entries
 
 

@@ -32,20 +32,22 @@ class FeedbackRun(Shown):
     algorithm : str
         The method, its rule and its places.
     values : numpy.ndarray
-        f(x⁰), …, f(xᴷ), shape (K + 1,).
+        f at the last checked point after 0, …, K rounds, shape (K + 1,).
     bounds : numpy.ndarray
         ‖s‖ + ρ ≥ ‖∇f(xᵏ)‖ in the norm of L̂⁻¹, known in round k, shape (K,); infinite while unknown.
     decrease : numpy.ndarray
         What the steps up to round k lowered f by at least, as the rule required, shape (K,).
+    checked : numpy.ndarray
+        Whether f was evaluated in a round, shape (K,).
     accepted : numpy.ndarray
-        Whether x moved, shape (K,).
+        Whether x moved to y, shape (K,).
     floats : numpy.ndarray
         Floats that a client has sent after 0, …, K rounds, on average over the clients, shape (K + 1,); the value of f
         at the start is one of them.
     places : numpy.ndarray
         Indices that a client has sent, in the same way.
     final_point : numpy.ndarray
-        xᴷ.
+        The last checked point, with f = ``values[-1]``.
     status : str
         ``"running"`` at the end of the rounds or floats, or ``"stationary to rounding"``.
 
@@ -58,6 +60,7 @@ class FeedbackRun(Shown):
     values: Vector
     bounds: Vector
     decrease: Vector
+    checked: Any
     accepted: Any
     floats: Vector
     places: Vector
@@ -65,18 +68,22 @@ class FeedbackRun(Shown):
     status: str
 
     def __repr__(self) -> str:
-        rounds = f"{self.iterations} rounds, {int(self.accepted.sum())} accepted"
+        rounds = f"{self.iterations} rounds, {self._moves()}"
         sent = f"{self.floats[-1]:.6g} floats per client"
         return f"FeedbackRun({self.algorithm}, {rounds}, {sent}, f = {self.values[-1]:.6g}, {self.status})"
 
     def _shown(self) -> list[tuple[str, str]]:
         return [
             ("method", self.algorithm),
-            ("rounds", f"{self.iterations}, {int(self.accepted.sum())} accepted"),
+            ("rounds", f"{self.iterations}, {self._moves()}"),
             ("sent by a client", f"{self.floats[-1]:.6g} floats, {self.places[-1]:.6g} places"),
             ("f", f"{self.values[0]:.6g} at the start, {self.values[-1]:.6g} at the end"),
             ("status", self.status),
         ]
+
+    def _moves(self) -> str:
+        checks = int(self.checked.sum())
+        return f"{checks} checked, {int((self.checked & self.accepted).sum())} of them accepted"
 
     @property
     def iterations(self) -> int:
@@ -158,22 +165,28 @@ def run_feedback(
     if feedback.clients != (objective.n if isinstance(objective, Federated) else 1):
         msg = f"objective must have the {feedback.clients} clients of the Feedback: Feedback(L, k, clients=n)"
         raise ValueError(msg)
-    most = _most_rounds(feedback, rounds, floats)
+    budget = math.inf if floats is None else positive_number("floats", floats)
+    most = whole_number("rounds", rounds) if rounds is not None else 1000 if floats is None else math.inf
     x0 = np.zeros(objective.d) if start is None else real_array("start", start)
     server = feedback.server(feedback.vector("start", x0, objective.d), objective.value(x0[None]))
     clients = [feedback.client(i) for i in range(feedback.clients)]
     gradients = _gradients(objective, server.x)
     values = [server.f]
+    sent = [1.0]
     bounds: list[float] = []
     decrease: list[float] = []
+    checked: list[bool] = []
     accepted: list[bool] = []
-    while len(accepted) < most and server.status == "running":
+    while len(accepted) < most and sent[-1] + _floats(server) <= budget and server.status == "running":
+        checked.append(server.checks)
+        sent.append(sent[-1] + _floats(server))
+        x = server.x
         y = server.proposal(_messages(feedback, server, clients, gradients))
         bounds.append(server.bound)
-        accepted.append(server.decide(objective.value(y[None])))
+        accepted.append(server.decide(objective.value(y[None]) if server.checks else None))
         values.append(server.f)
         decrease.append(server.decrease)
-        if accepted[-1]:
+        if server.x is not x:
             gradients = _gradients(objective, server.x)
     made = np.arange(len(values), dtype=np.float64)
     choosers = feedback.clients if feedback.places == "shared" else 1
@@ -182,19 +195,18 @@ def run_feedback(
         values=np.array(values),
         bounds=np.array(bounds),
         decrease=np.array(decrease),
+        checked=np.array(checked),
         accepted=np.array(accepted),
-        floats=np.asarray(1.0 + made * feedback.floats, dtype=np.float64),
+        floats=np.array(sent),
         places=made * feedback.k / choosers,
-        final_point=server.x,
+        final_point=server.checked,
         status=server.status,
     )
 
 
-def _most_rounds(feedback: Feedback, rounds: int | None, floats: float | None) -> int:
-    by_floats = math.inf if floats is None else (positive_number("floats", floats) - 1.0) // feedback.floats
-    if rounds is None:
-        return 1000 if floats is None else int(by_floats)
-    return int(min(whole_number("rounds", rounds), by_floats))
+def _floats(server: FeedbackServer) -> int:
+    """Return the floats that a client sends in the next round."""
+    return server.feedback.floats + int(server.checks)
 
 
 def _gradients(objective: Objective | Federated, x: Vector) -> Matrix:
