@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from stepsize_opt import certificate_files
+from stepsize_opt.certificates import LARGEST
 from stepsize_opt.inputs import LARGE
 from stepsize_validation.bench.plots import draw_all
 from stepsize_validation.bench.results import Results, all_tables, settings_text, summary
@@ -402,7 +402,7 @@ def _verified(d: int) -> str:
 
 BLOCKS |= {
     "largest-dense": lambda: str(LARGE),
-    "largest-file": lambda: str(certificate_files.LARGEST),
+    "largest-file": lambda: str(LARGEST),
     "growth-1000": lambda: str(_slowest().loc["d = 1000", "seconds"]),
     "verify-30": lambda: _verified(30),
     "verify-200": lambda: _verified(200),

@@ -9,6 +9,7 @@
 The classes of what the functions return and raise are in ``stepsize_opt.results``.
 """
 
+from stepsize_opt.certificates import write_certificate
 from stepsize_opt.clients import optimal_distributed_stepsize
 from stepsize_opt.inputs import BlockDiagonal, Direction, EstimatedSmoothness
 from stepsize_opt.limit import compression_limit
@@ -63,4 +64,5 @@ __all__ = [
     "parse_sketch",
     "plan",
     "to_cvxpy",
+    "write_certificate",
 ]

@@ -103,7 +103,7 @@ class Result(Shown, Saved):
 
 
 def plain_fields(result: Result, *left_out: str) -> dict[str, Any]:
-    """Return the fields of a result as JSON holds them; ``left_out`` and the question are saved otherwise."""
+    """Return the fields of a result as JSON holds them; ``left_out`` are saved otherwise."""
     kept = [one.name for one in fields(result) if one.name not in ("method", "structure", *left_out)]
     values = {name: getattr(result, name) for name in kept}
     plain = {name: asdict(value) if is_dataclass(value) else value for name, value in values.items()}  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from stepsize_opt import optimal_stepsize
+from stepsize_opt import optimal_stepsize, write_certificate
 from stepsize_opt.results import StepsizeResult
 from stepsize_opt.sketches import DiagonalBase
 from stepsize_solvers.programs import Matrix, PositiveMap, Vector, hadamard
@@ -50,5 +50,5 @@ if __name__ == "__main__":
     with TemporaryDirectory() as folder:  # a file holds the name of the class and its fields
         again = StepsizeResult.load(result.save(Path(folder) / "result"))
         print(f"loaded: {again.sketch}, equal: {again == result}")
-        path = result.certificate_file(Path(folder) / "certificate.json")  # verified before it is written
+        path = write_certificate(result, L, Path(folder) / "certificate.json")  # verified before it is written
         print(f"{path.name}: log det D is at most {result.certificate.upper_bound:.4f}")

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from os import PathLike
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from stepsize_opt import certificate_files
 from stepsize_opt.goals import METRIC_GOALS, Goal, GoalName, goal_words, relative_rounds
 from stepsize_opt.inputs import Saved, Shown, from_fields, read_only
 from stepsize_opt.large import check_stepsize, stepsize_from_arrays
@@ -41,8 +38,6 @@ class CompressionLimit(Shown, Saved):
         ``log_det`` and ``upper_bound`` are the proved ends of d log of the limit.
     momentum : bool
         Whether it is the limit of methods with momentum.
-    question : Question or None
-        L and M, for ``certificate_file``; None for a limit that was read from a file.
 
     Examples
     --------
@@ -55,7 +50,6 @@ class CompressionLimit(Shown, Saved):
     probabilities: Vector
     certificate: Certificate
     momentum: bool = False
-    question: certificate_files.Question | None = None
 
     def __post_init__(self) -> None:
         check_stepsize(self.D, self.d)
@@ -90,19 +84,6 @@ class CompressionLimit(Shown, Saved):
         With momentum per unit of log(2Δ⁰/accuracy), or of ‖x⁰ − x*‖(2/accuracy)^½ for ``convex``.
         """
         return self.k * relative_rounds(self.goal, self.value)
-
-    def certificate_file(self, path: str | PathLike[str]) -> Path:
-        """Write the limit with all that proves it as JSON, for ``python -m stepsize_opt.verify``; return the path.
-
-        The file is verified before it is written.  Raises ValueError for a limit that was read from a file, for one
-        that is too large, and with momentum for a LowRankPlusDiagonal, whose D does not attain the limit.
-        """
-        question = certificate_files.asked(self.question)
-        if self.momentum and not isinstance(self.D, np.ndarray):
-            msg = "certificate_file of a limit with momentum takes a matrix L: use L.todense(), or optimal_method"
-            raise ValueError(msg)
-        document = certificate_files.limit_document(self, question)
-        return certificate_files.write(path, document, *certificate_files.ends(self.certificate, question.M))
 
     def summary(self) -> dict[str, Any]:
         """Return everything but the matrix, as plain numbers and strings."""
@@ -140,9 +121,9 @@ class CompressionLimit(Shown, Saved):
     def _of_contents(cls, meta: dict[str, Any], arrays: dict[str, Any]) -> CompressionLimit:
         stepsize = {name: array for name, array in arrays.items() if name != "probabilities"}
         if "D" in stepsize:
-            return from_fields(cls, meta, **arrays, question=None)
+            return from_fields(cls, meta, **arrays)
         D = stepsize_from_arrays(stepsize)
-        return from_fields(cls, meta, D=D, probabilities=arrays["probabilities"], question=None)
+        return from_fields(cls, meta, D=D, probabilities=arrays["probabilities"])
 
 
 def compression_limit(
@@ -197,8 +178,7 @@ def compression_limit(
     problem = read_limit(L, k, goal, strong_convexity, momentum=momentum)
     D, h, certificate = problem.best()
     stepsize = read_only(D) if isinstance(D, np.ndarray) else D
-    question = problem.question
-    return CompressionLimit(problem.k, problem.goal.name, stepsize, read_only(h), certificate, momentum, question)
+    return CompressionLimit(problem.k, problem.goal.name, stepsize, read_only(h), certificate, momentum)
 
 
 def read_limit(L: Any, k: object, goal: object, strong_convexity: Any, *, momentum: bool = False) -> LimitProblem:

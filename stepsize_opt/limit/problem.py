@@ -22,7 +22,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from stepsize_opt.certificate_files import Question
 from stepsize_opt.goals import Goal
 from stepsize_opt.inputs import REGULARISE, SMOOTHNESS_REMEDY, Scaling, positive_number
 from stepsize_opt.large import (
@@ -91,11 +90,6 @@ class LimitProblem(ABC):
     L: Smoothness
     k: float
     goal: Goal
-
-    @property
-    def question(self) -> Question:
-        """L and M for a certificate file."""
-        return Question.of(self.L.formed().matrix if self.L.is_formed else self.L, self.goal.M)
 
     @property
     @abstractmethod

@@ -17,15 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from os import PathLike
-from pathlib import Path
 from typing import Any, ClassVar, final
 
 import numpy as np
 from scipy import sparse
 from scipy.sparse.linalg import aslinearoperator
 
-from stepsize_opt import certificate_files
 from stepsize_opt.goals import MOMENTUM_GOALS, GoalName, linear_iterations, momentum_iterations
 from stepsize_opt.inputs import (
     Array,
@@ -75,8 +72,6 @@ class SubspaceMethod(Shown, Saved, Method, by_name=False):
         How the directions were chosen.
     weights : numpy.ndarray or None
         w of the update of z, with momentum; None without memory.  ``compressor()`` has the rounds.
-    question : Question or None
-        L and M, for ``certificate_file``; None for a method that was read from a file.
 
     Examples
     --------
@@ -95,7 +90,6 @@ class SubspaceMethod(Shown, Saved, Method, by_name=False):
     goal: str
     basis: str
     weights: Any = None
-    question: certificate_files.Question | None = None
 
     def __post_init__(self) -> None:
         A = self.directions
@@ -141,16 +135,6 @@ class SubspaceMethod(Shown, Saved, Method, by_name=False):
         if self.momentum:
             return momentum_iterations(self.goal, self.rate, accuracy, given)
         return linear_iterations(self.rate, accuracy, given)
-
-    def certificate_file(self, path: str | PathLike[str]) -> Path:
-        """Write the method with all that proves it as JSON, for ``python -m stepsize_opt.verify``; return the path.
-
-        The file is verified before it is written.  Raises ValueError for a method that was read from a file, and for
-        one that is too large.
-        """
-        question = certificate_files.asked(self.question)
-        document = certificate_files.method_document(self, question)
-        return certificate_files.write(path, document, *certificate_files.ends(self.certificate, question.M))
 
     # ---------------------------------------------------------------- one round as messages
 
@@ -274,7 +258,7 @@ class SubspaceMethod(Shown, Saved, Method, by_name=False):
             D: Any = stepsize_from_arrays({name: arrays[name] for name in ("x" if "x" in arrays else "pUC")})
         else:
             D, A = arrays["D"], arrays["directions"]
-        return from_fields(cls, meta, D=D, directions=A, sketch=sketch, weights=arrays.get("weights"), question=None)
+        return from_fields(cls, meta, D=D, directions=A, sketch=sketch, weights=arrays.get("weights"))
 
 
 def optimal_method(
@@ -348,5 +332,4 @@ def optimal_method(
         goal=problem.goal.name,
         basis=wanted,
         weights=None if found.weights is None else read_only(found.weights),
-        question=problem.question,
     )

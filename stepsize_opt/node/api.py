@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from stepsize_opt.certificate_files import Question
 from stepsize_opt.goals import Goal, GoalName
 from stepsize_opt.inputs import Structure, pattern_of, solve_settings
 from stepsize_opt.methods import Algorithm, Method, get_method
@@ -23,10 +21,7 @@ from stepsize_opt.smoothness import Smoothness, proved_smoothness, read_smoothne
 from stepsize_solvers import SolverChoice
 from stepsize_solvers.conic import fresh_model
 from stepsize_solvers.numerics import blas_threads
-from stepsize_solvers.programs import Matrix, Program
-
-# The multiplier of a certificate file is not that of the answer: this much finer, its bound is as good.
-_FINE = 1e-3
+from stepsize_solvers.programs import Program
 
 
 def optimal_stepsize(
@@ -147,19 +142,14 @@ def optimal_stepsize(
     if warm_start is not None and warm_start.multiplier is None and smoothness.is_formed:
         msg = "warm_start is of a LowRankPlusDiagonal, whose D is an operator, but L is a matrix: leave it out"
         raise ValueError(msg)
-    given = asked
     if momentum:
-        asked = MomentumGoal.of(given, sketch.map)
+        asked = MomentumGoal.of(asked, sketch.map)
     if not smoothness.is_dense:
         large = large_stepsize(smoothness, sketch, method, structure, asked, settings)
         if large is not None:
-            asking = {"algorithm": method, "structure": structure, "goal": goal, "strong_convexity": strong_convexity}
-            asking |= {"momentum": momentum, "tol": _FINE * settings.tol}
-            multiplier = partial(_dense_multiplier, smoothness, sketch, **asking)
             if isinstance(asked, MomentumGoal):
                 large = asked.result(large)
-            question = Question.of(_as_given(smoothness), given.M, multiplier)
-            return replace(large, estimated=smoothness.estimated, question=question)
+            return replace(large, estimated=smoothness.estimated)
     pattern = pattern_of(structure, sketch.d)
     method.check([sketch], scalar=pattern.is_scalar, clients=False)
     with blas_threads(sketch.d):
@@ -171,17 +161,7 @@ def optimal_stepsize(
         result = asked.result(result)
     if settings.verbose:
         print(f"proved {result.log_det / result.d:14.9f} {result.gap:9.2e}")
-    return replace(result, estimated=smoothness.estimated, question=Question.of(_as_given(smoothness), given.M))
-
-
-def _as_given(smoothness: Smoothness) -> Any:
-    """Return L as a matrix, or as the operator that is never formed."""
-    return smoothness.formed().matrix if smoothness.is_formed else smoothness
-
-
-def _dense_multiplier(L: Smoothness, sketch: Sketch, **asked: Any) -> Matrix | None:
-    """Return the multiplier for a dense L, for the certificate file of an answer that does not hold one."""
-    return optimal_stepsize(L.todense(), sketch, **asked).dual
+    return replace(result, estimated=smoothness.estimated)
 
 
 def read_problem(L: Any, sketch: Sketch) -> Smoothness:

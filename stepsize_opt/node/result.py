@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from os import PathLike
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from stepsize_opt import certificate_files
 from stepsize_opt.goals import (
     WORDS,
     GoalName,
@@ -85,8 +82,6 @@ class StepsizeResult(Result):
     inverse_curvature
         With momentum V ⪰ M⁻¹, a number or d×d, by which the update of z multiplies (docs/momentum.md); None without
         memory.  ``log_det`` and ``upper_bound`` are then ends of d log t, t²𝒫(V) ⪯ H.
-    question
-        L and M, for ``certificate_file``; None for a result that was read from a file.
 
     Examples
     --------
@@ -102,7 +97,6 @@ class StepsizeResult(Result):
     goal: GoalName
     satisfies_condition: bool
     inverse_curvature: Any = None
-    question: certificate_files.Question | None = None
 
     def __post_init__(self) -> None:
         # The last gate: no matrix leaves that float64 does not hold, no status that the certificate does not prove.
@@ -186,16 +180,6 @@ class StepsizeResult(Result):
             method = DetCGD1()  # TD = DT: one message serves both updates
         factors = CompressedStep.of(self.D, self.sketch, method).factors
         return MomentumStep(self.rate, self.goal == "linear", self.sketch, factors, self.inverse_curvature)
-
-    def certificate_file(self, path: str | PathLike[str]) -> Path:
-        """Write the answer with all that proves it as JSON, for ``python -m stepsize_opt.verify``; return the path.
-
-        The file is verified before it is written.  Raises ValueError for a result that was read from a file, which does
-        not know its L, and for one that is too large.
-        """
-        question = certificate_files.asked(self.question)
-        document = certificate_files.node_document(self, question)
-        return certificate_files.write(path, document, *certificate_files.ends(self.certificate, question.M))
 
     def plot(self, ax: Any = None) -> Any:
         """Draw D as a heat map on matplotlib axes, new ones by default; return the axes."""
@@ -358,7 +342,7 @@ class StepsizeResult(Result):
                 arrays["D"] = self.D
         if self.momentum:
             arrays["inverse_curvature"] = np.asarray(self.inverse_curvature)
-        meta = plain_fields(self, "stepsize", "multiplier", "sketch", "inverse_curvature", "question")
+        meta = plain_fields(self, "stepsize", "multiplier", "sketch", "inverse_curvature")
         return {**meta, "sketch": plain_sketch(self.sketch)}, arrays
 
     @classmethod
@@ -366,7 +350,7 @@ class StepsizeResult(Result):
         stepsize, multiplier = (_read_stepsize(arrays, kind) for kind in ("stepsize", "multiplier"))
         sketch = sketch_of_plain(meta["sketch"])
         D = arrays.get("D", stepsize)
-        known: dict[str, Any] = {"stepsize": stepsize, "multiplier": multiplier, "sketch": sketch, "question": None}
+        known: dict[str, Any] = {"stepsize": stepsize, "multiplier": multiplier, "sketch": sketch}
         V = arrays.get("inverse_curvature")
         known["inverse_curvature"] = float(V) if V is not None and V.ndim == 0 else V
         known |= {"method": get_method(meta["algorithm"]), "structure": structure_of_plain(meta["structure"], D)}

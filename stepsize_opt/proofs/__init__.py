@@ -81,6 +81,12 @@ from stepsize_opt.proofs.roundings import (
     twice_gamma as twice_gamma,
 )
 from stepsize_opt.proofs.search import first_proved as first_proved, losses as losses
+from stepsize_opt.proofs.stationary import (
+    Answer as Answer,
+    Stationary as Stationary,
+    inverse_of as inverse_of,
+    limit_multipliers as limit_multipliers,
+)
 from stepsize_opt.proofs.spectral import (
     eigenvalue_bounds as eigenvalue_bounds,
     spectral_condition_bound as spectral_condition_bound,

@@ -16,12 +16,13 @@ from typing import Any
 import numpy as np
 
 from benchmarks.harness import Measured, main
-from stepsize_opt import RandK, compression_limit, optimal_method, optimal_stepsize
+from stepsize_opt import RandK, compression_limit, optimal_method, optimal_stepsize, write_certificate
 from stepsize_opt.verify import verify
 from stepsize_solvers.programs import Matrix
 from stepsize_validation.data import random_smoothness
 
-MOMENTUM = {"goal": "linear", "strong_convexity": 1e-3, "momentum": True}
+MU = 1e-3
+MOMENTUM = {"goal": "linear", "strong_convexity": MU, "momentum": True}
 CASES: dict[str, Callable[[Matrix, int], Any]] = {
     "paper": lambda L, k: optimal_stepsize(L, RandK(len(L), k)),
     "descent": lambda L, k: optimal_stepsize(L, RandK(len(L), k), goal="descent"),
@@ -40,7 +41,8 @@ def certificates(quick: bool) -> Iterator[Measured]:
         for name, solve in CASES.items():
             with tempfile.TemporaryDirectory() as folder:
                 path = Path(folder) / "D.cert.json"
-                solve(L, d // 4).certificate_file(path)
+                M = MU if name == "momentum" else None
+                write_certificate(solve(L, d // 4), L, path, strong_convexity=M)
                 content = json.loads(path.read_text(encoding="utf-8"))
             start = time.process_time()
             verify(content)

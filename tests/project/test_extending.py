@@ -24,6 +24,7 @@ from stepsize_opt import (
     certify,
     optimal_distributed_stepsize,
     optimal_stepsize,
+    write_certificate,
 )
 from stepsize_opt.problems import find_infimum
 from stepsize_opt.results import DistributedResult, StepsizeResult
@@ -127,7 +128,7 @@ def test_a_sketch_from_outside_is_saved_loaded_and_written_as_a_certificate(own_
         assert again == result and again.sketch == sketch
         clients = optimal_distributed_stepsize([L, 2.0 * L], sketch, epsilon2=1.0, initial_gap=1.0, delta_inf=0.1)
         assert DistributedResult.load(clients.save(tmp_path / "clients")).sketches == (sketch, sketch)
-        document = json.loads(result.certificate_file(tmp_path / "file.json").read_text(encoding="utf-8"))
+        document = json.loads(write_certificate(result, L, tmp_path / "file.json").read_text(encoding="utf-8"))
         assert verify(document) == document["statement"]
 
 

@@ -9,7 +9,7 @@ import grimp
 
 # Several subpackages use each of these modules, so each counts as a subpackage.
 SHARED_MODULES = {
-    "stepsize_opt.certificate_files",
+    "stepsize_opt.certificates",
     "stepsize_opt.goals",
     "stepsize_opt.plots",
     "stepsize_opt.records",

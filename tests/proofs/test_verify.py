@@ -21,43 +21,47 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.certificate_files import ANSWERS, EXAMPLES, METHODS, signed, written
+from shared.certificate_files import ANSWERS, EXAMPLES, METHODS, Solved, signed, solved, written
 from shared.certificates import is_true_of_the_answer
 from shared.goals import GOALS, arguments_of
 from stepsize_opt import (
+    DiagonalSketch,
+    FiniteSketch,
+    Identity,
     LowRankPlusDiagonal,
     RandK,
     compression_limit,
+    optimal_distributed_stepsize,
     optimal_method,
     optimal_stepsize,
     verify,
+    write_certificate,
 )
-from stepsize_opt.results import CompressionLimit, StepsizeResult, SubspaceMethod
+from stepsize_opt.certificates import LARGEST
 from stepsize_validation.cli import main
 from stepsize_validation.data import random_smoothness
 from stepsize_validation.properties.exact import log
 from stepsize_validation.properties.strategies import problems, seeds, smoothness_matrices, structures
 
 STUDY = os.environ.get("HYPOTHESIS_PROFILE") == "study"
-Answer = StepsizeResult | CompressionLimit | SubspaceMethod
 
 
 # ---------------------------------------------------------------- library and verifier agree
 
 
 @st.composite
-def nodes(draw: st.DrawFn) -> Answer:
+def nodes(draw: st.DrawFn) -> Solved:
     """Answers of every sketch, structure, method and goal, some with momentum."""
     L, sketch = draw(problems(max_d=5, max_condition=1e3))
     goal = draw(st.sampled_from([*GOALS, "convex"]))
     momentum = goal == "convex" or (goal == "linear" and draw(st.booleans()))
     algorithm, structure = draw(st.sampled_from(METHODS)), draw(structures(len(L), max_condition=1e2))
     asked = {**arguments_of(goal, 0.5 * L), "algorithm": algorithm, "structure": structure, "momentum": momentum}
-    return optimal_stepsize(L, sketch, **asked)
+    return solved(optimal_stepsize, L, sketch, **asked)
 
 
 @st.composite
-def limits(draw: st.DrawFn) -> Answer:
+def limits(draw: st.DrawFn) -> Solved:
     """Limits and subspace methods of every goal, some with momentum, of matrices and of factors."""
     L: Any = draw(smoothness_matrices(max_d=5, max_condition=1e3))
     d = len(L)
@@ -69,37 +73,37 @@ def limits(draw: st.DrawFn) -> Answer:
         rng = np.random.default_rng(draw(seeds))
         L = LowRankPlusDiagonal(rng.standard_normal((d, draw(st.integers(1, d)))), np.full(d, 0.5))
         asked = {**arguments_of(goal, 0.25), "momentum": momentum}
-    return function(L, draw(st.floats(0.1, d)), **asked)
+    return solved(function, L, draw(st.floats(0.1, d)), **asked)
 
 
-def _agree(answer: Answer) -> None:
+def _agree(found: Solved) -> None:
     """The file is proved, is true, and its ends are those of the library up to 1e-9 of the rate."""
-    document = written(answer)
+    document = written(*found)
     assert verify.verify(document) == document["statement"]
     assert is_true_of_the_answer(document)
-    certificate, d = answer.certificate, answer.certificate.d
+    certificate, d = found.answer.certificate, found.answer.certificate.d
     upper = float.fromhex(document["upper"])
     end = upper if document["M"] is None else d * math.log(upper)
-    assert end <= certificate.upper_bound + 1e-9 * d, str(answer)
+    assert end <= certificate.upper_bound + 1e-9 * d, str(found.answer)
 
 
 @settings(max_examples=30)
-@given(answer=nodes())
-def test_nodes_are_proved(answer: Answer) -> None:
-    _agree(answer)
+@given(found=nodes())
+def test_nodes_are_proved(found: Solved) -> None:
+    _agree(found)
 
 
 @settings(max_examples=15)
-@given(answer=limits())
-def test_limits_and_methods_are_proved(answer: Answer) -> None:
-    _agree(answer)
+@given(found=limits())
+def test_limits_and_methods_are_proved(found: Solved) -> None:
+    _agree(found)
 
 
 @pytest.mark.slow
 @settings(max_examples=300 if not STUDY else 3000)
-@given(answer=st.one_of(nodes(), nodes(), limits()))
-def test_300_answers_are_proved(answer: Answer) -> None:
-    _agree(answer)
+@given(found=st.one_of(nodes(), nodes(), limits()))
+def test_300_answers_are_proved(found: Solved) -> None:
+    _agree(found)
 
 
 # ---------------------------------------------------------------- it reads strictly
@@ -409,28 +413,55 @@ def test_low_rank_matrices_keep_their_factors(goal: str) -> None:
     rng = np.random.default_rng(1)
     L = LowRankPlusDiagonal(rng.standard_normal((6, 2)), rng.uniform(0.5, 2.0, 6))
     result = optimal_stepsize(L, RandK(6, 2), algorithm="det-CGD2", goal=goal)
-    document = written(result)
+    document = written(result, L)
     assert "inverse" in json.dumps(document["D"]) and "sum" in document["L"]
     assert float.fromhex(document["upper"]) <= result.certificate.upper_bound + 1e-6
 
 
-def test_answers_from_a_file_do_not_know_their_L(tmp_path: Path) -> None:
-    L = np.diag([1.0, 2.0])
-    answers: list[Any] = [
-        optimal_stepsize(L, RandK(2, 1)),
-        compression_limit(L, 1),
-        optimal_method(L, 1),
-    ]
-    for answer in answers:
-        read = type(answer).load(answer.save(tmp_path / "D.npz"))
-        with pytest.raises(ValueError, match="does not know its L"):
-            read.certificate_file(tmp_path / "D.cert.json")
+@pytest.mark.parametrize("name", ["paper", "linear", "limit, euclidean", "method, descent"])
+def test_a_loaded_answer_is_written_as_the_answer_itself(name: str, tmp_path: Path) -> None:
+    answer, L, M = ANSWERS[name]()
+    read = type(answer).load(answer.save(tmp_path / "D.npz"))
+    assert written(read, L, M) == EXAMPLES[name]
 
 
-def test_a_limit_with_momentum_of_factors_has_no_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["paper", "linear", "limit, euclidean", "method, descent"])
+def test_another_L_is_refused(name: str, tmp_path: Path) -> None:
+    """Nothing is written of a larger L, for which the answer is false; nor of an M that is not I."""
+    answer, L, M = ANSWERS[name]()
+    path = tmp_path / "D.cert.json"
+    with pytest.raises(ValueError, match="give the L"):
+        write_certificate(answer, 2.0 * L, path, strong_convexity=M)
+    with pytest.raises(ValueError, match="L is 3×3"):
+        write_certificate(answer, np.eye(3), path, strong_convexity=M)
+    with pytest.raises(ValueError, match="strong_convexity"):
+        write_certificate(answer, L, path, strong_convexity=np.eye(2) if M is None else None)
+    assert not path.exists()
+
+
+def test_what_has_no_certificate_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "D.cert.json"
     L = LowRankPlusDiagonal(np.ones((3, 1)), np.ones(3))
+    limit = compression_limit(L, 1, goal="convex", momentum=True)  # its D does not attain it
     with pytest.raises(ValueError, match="momentum"):
-        compression_limit(L, 1, goal="convex", momentum=True).certificate_file(tmp_path / "D.cert.json")
+        write_certificate(limit, L, path)
+    large = np.arange(1.0, LARGEST + 2.0)
+    with pytest.raises(ValueError, match=f"at most {LARGEST}"):
+        write_certificate(optimal_stepsize(np.diag(large), Identity(len(large))), np.diag(large), path)
+    clients = optimal_distributed_stepsize([np.eye(2)], RandK(2, 1), epsilon2=1.0, initial_gap=1.0, delta_inf=0.1)
+    with pytest.raises(TypeError, match="one node"):
+        write_certificate(clients, np.eye(2), path)  # type: ignore[arg-type]
+
+
+def test_a_sketch_that_never_draws_one_of_its_matrices_has_a_file() -> None:
+    S = np.array([[[2.0, 0.0], [0.0, 1.0]], [[0.0, 0.0], [0.0, 1.0]], np.zeros((2, 2))])
+    L = np.array([[2.0, 1.0], [1.0, 3.0]])
+    for sketch in (
+        FiniteSketch(S, [0.5, 0.5, 0.0]),
+        DiagonalSketch.from_support(np.diagonal(S, 0, 1, 2), [0.5, 0.5, 0.0]),
+    ):
+        document = written(optimal_stepsize(L, sketch), L)
+        assert len(document["sketch"]["weights"]) == 2 and document["upper"] != "inf"
 
 
 def test_the_command_writes_a_certificate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

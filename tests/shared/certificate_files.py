@@ -10,7 +10,7 @@ from fractions import Fraction
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -33,6 +33,7 @@ from stepsize_opt import (
     optimal_method,
     optimal_stepsize,
     verify,
+    write_certificate,
 )
 from stepsize_validation.data import random_smoothness
 
@@ -70,11 +71,24 @@ def _sketches() -> dict[str, Any]:
     }
 
 
-def _nodes(L: Any) -> dict[str, Callable[[], Any]]:
-    found: dict[str, Callable[[], Any]] = {}
+class Solved(NamedTuple):
+    """An answer with what it does not hold of its question."""
+
+    answer: Any
+    L: Any
+    strong_convexity: Any = None
+
+
+def solved(function: Callable[..., Any], L: Any, second: Any, **options: Any) -> Solved:
+    """The answer of a function to its arguments."""
+    return Solved(function(L, second, **options), L, options.get("strong_convexity"))
+
+
+def _nodes(L: Any) -> dict[str, Callable[[], Solved]]:
+    found: dict[str, Callable[[], Solved]] = {}
 
     def add(name: str, sketch: Any, **options: Any) -> None:
-        found[name] = lambda: optimal_stepsize(L, sketch, **options)
+        found[name] = lambda: solved(optimal_stepsize, L, sketch, **options)
 
     coins = IndependentSampling([0.5, 0.9])
     for goal in GOALS:
@@ -92,17 +106,17 @@ def _nodes(L: Any) -> dict[str, Callable[[], Any]]:
     return found
 
 
-def _layers() -> dict[str, Callable[[], Any]]:
+def _layers() -> dict[str, Callable[[], Solved]]:
     L = random_smoothness(np.random.default_rng(4), 3, 20.0)
     layers = LayerWise([IndependentSampling([0.5]), _finite()])
     normal = LayerWise([Gaussian(2, 1), RandK(1, 1)])
     return {
-        "layers": lambda: optimal_stepsize(L, layers, structure=BlockDiagonal([1, 2])),
-        "layers, Gaussian": lambda: optimal_stepsize(L, normal, goal="descent", algorithm="det-CGD2"),
+        "layers": lambda: solved(optimal_stepsize, L, layers, structure=BlockDiagonal([1, 2])),
+        "layers, Gaussian": lambda: solved(optimal_stepsize, L, normal, goal="descent", algorithm="det-CGD2"),
     }
 
 
-def _limits(L: Any) -> dict[str, Callable[[], Any]]:
+def _limits(L: Any) -> dict[str, Callable[[], Solved]]:
     M = 0.5 * L
     low_rank = LowRankPlusDiagonal(np.array([[1.0], [0.5]]), np.array([0.5, 1.0]))
     questions: dict[str, dict[str, Any]] = {
@@ -114,12 +128,13 @@ def _limits(L: Any) -> dict[str, Callable[[], Any]]:
         "momentum, D ⪯ L⁻¹": {"k": 1.9, "goal": "linear", "strong_convexity": 0.04, "momentum": True},
         "convex": {"k": 0.5, "goal": "convex", "momentum": True},
     }
-    found: dict[str, Callable[[], Any]] = {}
-    for name, question in questions.items():
-        found[f"limit, {name}"] = lambda question=question: compression_limit(L, **question)
-        found[f"method, {name}"] = lambda question=question: optimal_method(L, **question)
-    found["limit of factors"] = lambda: compression_limit(low_rank, 1.5)
-    found["method of factors"] = lambda: optimal_method(low_rank, 1.5)
+    found: dict[str, Callable[[], Solved]] = {}
+    for name, options in questions.items():
+        k = options.pop("k")
+        found[f"limit, {name}"] = lambda k=k, options=options: solved(compression_limit, L, k, **options)
+        found[f"method, {name}"] = lambda k=k, options=options: solved(optimal_method, L, k, **options)
+    found["limit of factors"] = lambda: solved(compression_limit, low_rank, 1.5)
+    found["method of factors"] = lambda: solved(optimal_method, low_rank, 1.5)
     return found
 
 
@@ -127,17 +142,18 @@ _L = random_smoothness(np.random.default_rng(3), 2, 20.0)
 ANSWERS = {**_nodes(_L), **_layers(), **_limits(_L)}
 
 
-def written(answer: Any) -> Document:
-    """The document that an answer writes."""
+def written(answer: Any, L: Any, strong_convexity: Any = None) -> Document:
+    """The document that is written of an answer."""
     with TemporaryDirectory() as folder:
-        return verify.parsed(answer.certificate_file(Path(folder) / "D.cert.json").read_text(encoding="utf-8"))
+        path = write_certificate(answer, L, Path(folder) / "D.cert.json", strong_convexity=strong_convexity)
+        return verify.parsed(path.read_text(encoding="utf-8"))
 
 
 class Examples(dict[str, Document]):
     """Documents by name, written when asked for; the text of a failure does not repeat them."""
 
     def __missing__(self, name: str) -> Document:
-        self[name] = written(ANSWERS[name]())
+        self[name] = written(*ANSWERS[name]())
         return self[name]
 
     def __repr__(self) -> str:

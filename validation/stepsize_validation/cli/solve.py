@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from stepsize_opt.certificates import write_certificate
 from stepsize_opt.goals import GOAL_NAMES, MOMENTUM_GOALS, coordinates_sent
 from stepsize_opt.inputs import check_dense, json_text, write_text
 from stepsize_opt.node import StepsizeResult, certify, optimal_stepsize
@@ -178,7 +179,8 @@ def _solve(args: argparse.Namespace) -> int:
             _write(result, args.output)
     if args.certificate is not None:
         with reported(args.certificate, quiet=args.quiet):
-            result.certificate_file(args.certificate)
+            M = read_strong_convexity(args.strong_convexity)
+            write_certificate(result, L, args.certificate, strong_convexity=M)
     rounds = _rounds(args, result)
     answer(args, result, lambda: {**result.summary(), **rounds})
     if not (args.json or args.quiet):
