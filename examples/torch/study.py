@@ -1,4 +1,4 @@
-"""The study of docs/training.md: five problems, 4 workers, every method at equal bytes, set-up and places counted.
+"""The study of docs/training.md: three problems, 4 workers, every method at equal bytes, set-up and places counted.
 
     python study.py --out docs/training [--only CNN] [--jobs 2]
 
@@ -39,9 +39,8 @@ OURS: dict[str, dict[str, Any]] = {
 }
 STYLES = ("C0-", "C9-", "C7--", "C8--", "C6--", "C3--", "C1--")
 TARGET = 1e-2  # the loss above its minimum for the times to reach it
-# Multiples of 1/λmax of the Hessian at the start, smaller for networks, whose curvature rises; and stepsizes of Adam.
+# Multiples of 1/λmax of the Hessian at the start, and stepsizes of Adam.
 GRID = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
-NETWORK_GRID = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0)
 ADAM = (0.003, 0.01, 0.03, 0.1, 0.3)
 Batch = tuple[Tensor, Tensor]
 
@@ -104,9 +103,7 @@ class Problem:
         return self._curvatures[seed]
 
     def minimum(self) -> float:
-        """The least loss by L-BFGS for the convex problems; 0 for the networks."""
-        if self.name in NETWORKS:
-            return 0.0
+        """The least loss, by L-BFGS."""
         x = self.start(0).requires_grad_()
         options: dict[str, Any] = {"max_iter": 4000, "tolerance_grad": 1e-10, "tolerance_change": 0.0}
         optimizer = torch.optim.LBFGS([x], line_search_fn="strong_wolfe", history_size=50, **options)
@@ -125,17 +122,6 @@ def zeros(model: nn.Module) -> nn.Module:
     for p in model.parameters():
         nn.init.zeros_(p)
     return model
-
-
-def mlp() -> nn.Module:
-    return nn.Sequential(nn.Linear(64, 16), nn.Tanh(), nn.Linear(16, 10))
-
-
-def cnn() -> nn.Module:
-    """Two convolutions and a linear layer, d = 1 954."""
-    one, two = nn.Conv2d(1, 8, 3, padding=1), nn.Conv2d(8, 8, 3, padding=1)
-    image, flatten = nn.Unflatten(1, (1, 8, 8)), nn.Flatten()
-    return nn.Sequential(image, one, nn.ReLU(), nn.MaxPool2d(2), two, nn.ReLU(), flatten, nn.Linear(128, 10))
 
 
 def digits() -> Batch:
@@ -158,14 +144,8 @@ def logistic(name: str) -> Problem:
     return Problem(name, lambda: zeros(nn.Linear(A.shape[1], 1)), torch.tensor(A), y, nn.BCEWithLogitsLoss(), 1e-3)
 
 
-def network(name: str) -> Problem:
-    return Problem(name, NETWORKS[name], *digits(), nn.CrossEntropyLoss(), 0.0)
-
-
-NETWORKS = {"MLP": mlp, "CNN": cnn}
 PROBLEMS: dict[str, Callable[[], Problem]] = {
     "softmax head": head,
-    **{name: partial(network, name) for name in NETWORKS},
     **{name: partial(logistic, name) for name in ("a1a", "mushrooms")},
 }
 
@@ -337,8 +317,7 @@ BASELINES: dict[str, tuple[Any, tuple[float, ...]]] = {
 def grid(problem: Problem, name: str) -> list[dict[str, float]]:
     """What is tried of a baseline."""
     momenta = BASELINES[name][1]
-    multiples = NETWORK_GRID if problem.name in NETWORKS else GRID
-    rates = [{"lr": lr} for lr in (ADAM if name == "Adam" else multiples)]
+    rates = [{"lr": lr} for lr in (ADAM if name == "Adam" else GRID)]
     return [{**rate, "momentum": m} for rate in rates for m in momenta] if momenta else rates
 
 
@@ -454,7 +433,7 @@ def draw(curves: dict[str, Any], path: Path) -> None:
             axis.set_yscale("log")
             axis.grid(alpha=0.3)
     for axis in axes[:, 0]:
-        axis.set_ylabel("loss − minimum (networks: loss)")
+        axis.set_ylabel("loss − minimum")
     handles, labels = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=10, frameon=False, fontsize="small")
     figure.savefig(path, dpi=110)

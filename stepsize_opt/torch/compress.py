@@ -13,14 +13,14 @@ from torch import Tensor, nn
 
 from stepsize_opt.inputs import check_one_of, real_number, whole_number
 from stepsize_opt.methods import Feedback
-from stepsize_opt.torch.curvature import Layer, is_dear, low_rank, network_basis
+from stepsize_opt.torch.curvature import Layer, is_dear, low_rank
 from stepsize_opt.torch.feedback import FeedbackSGD
 from stepsize_opt.torch.head import Batches, Frozen, find_head, trainable, unwrapped
 from stepsize_opt.torch.operators import Operator, Scaled, operator
 from stepsize_opt.torch.optimizer import work_tensor
 from stepsize_opt.torch.workers import Workers
 
-CURVATURES = ("auto", "kronecker", "low-rank", "none")
+CURVATURES = ("auto", "low-rank", "none")
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def compress(
     data: Any,
     *,
     floats_per_step: int,
-    curvature: Literal["auto", "kronecker", "low-rank", "none"] = "auto",
+    curvature: Literal["auto", "low-rank", "none"] = "auto",
     rank: int = 4,
     places: Literal["shared", "own"] = "shared",
     weight_decay: float = 0.0,
@@ -90,7 +90,7 @@ def compress(
     All trainable parameters are one vector with one L̂.  Where only a last linear layer is trained and the loss has a
     known bound, L̂ is proved (``head_smoothness``) for the present modes of the modules, after a check that its theorem
     covers the model: the inputs of the layer must not change from call to call (dropout), with the rest of the batch
-    (batch normalisation in training) or with the layer; else L̂ is estimated at the present parameters.  A step raises
+    (batch normalisation in training) or with the layer.  A step raises
     RuntimeError where the frozen part has changed since.
 
     Parameters
@@ -105,8 +105,8 @@ def compress(
     floats_per_step
         k, from 1 to d.
     curvature
-        ``"auto"``: what is proved for a head, where its set-up costs at most 8 dense gradients; a low rank for other
-        heads, and Kronecker factors for networks.  ``"none"``: plain coordinates.
+        ``"auto"``: what is proved for a head, where its set-up costs at most 8 dense gradients, a low rank for other
+        heads.  ``"low-rank"``: an estimate, for every model.  ``"none"``: plain coordinates.
     rank
         Of a low rank: its number of eigenvectors.
     places
@@ -127,7 +127,7 @@ def compress(
     ------
     ValueError, TypeError
         For arguments that are not as described, or that differ between the processes; with ``curvature="auto"`` for a
-        linear layer alone where no L is proved, with the reason.
+        model whose L is not proved, with the reason.
 
     Examples
     --------
@@ -210,10 +210,8 @@ class _Asked:
             try:
                 head = find_head(self.model, self.loss, self.data, self.workers, work_tensor(params[0]).dtype)
             except ValueError as error:
-                if len({name.rpartition(".")[0] for name in trainable(self.model)}) == 1:
-                    msg = f"no L is proved: {error}; an estimate is curvature='kronecker'"
-                    raise ValueError(msg) from None
-                return *self._estimated(), None
+                msg = f"no L is proved: {error}; an estimate is curvature='low-rank'"
+                raise ValueError(msg) from None
             return head.basis(self.ridge, params[0]), [self._row(head)], head.frozen
         return *self._estimated(), None
 
@@ -223,10 +221,8 @@ class _Asked:
         size = sum(p.numel() for p in params)
         if self.curvature == "none":
             return Scaled(1.0), [Layer("all parameters", size, "plain coordinates", certified=False)]
-        if self.curvature == "low-rank" or (self.curvature == "auto" and is_dear(self.model)):
-            L, layers = low_rank(self.model, self.loss, self.data, self.ridge, self.rank, self.workers)
-            return operator(Feedback(L, 1).directions[0], work_tensor(params[0])), layers
-        return network_basis(self.model, self.loss, self.data, self.ridge, self.workers)
+        L, layers = low_rank(self.model, self.loss, self.data, self.ridge, self.rank, self.workers)
+        return operator(Feedback(L, 1).directions[0], work_tensor(params[0])), layers
 
     def _row(self, head: Any) -> Layer:
         names, ridge = list(trainable(self.model)), "" if not self.ridge else " + λI"

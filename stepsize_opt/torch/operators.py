@@ -115,29 +115,25 @@ class Blocks:
 
 @dataclass(frozen=True, eq=False)
 class Kronecker:
-    """(G ⊗ F) Diag(r) on the entries of a matrix [W b], with orthogonal G and F, or None for the identity.
+    """(G ⊗ F) Diag(r) on the entries of a matrix [W b], with orthogonal G and F.
 
     The vector holds W row by row, then b where the layer has a bias.
     """
 
-    G: Tensor | None
-    F: Tensor | None
+    G: Tensor
+    F: Tensor
     r: Tensor
     bias: bool
 
     def apply(self, v: Tensor) -> Tensor:
-        M = v.view_as(self.r) * self.r
-        M = M if self.G is None else self.G @ M
-        M = M if self.F is None else M @ self.F.T
+        M = self.G @ (v.view_as(self.r) * self.r) @ self.F.T
         return torch.cat([M[:, :-1].reshape(-1), M[:, -1]]) if self.bias else M.reshape(-1)
 
     def transposed(self, v: Tensor) -> Tensor:
         rows, columns = self.r.shape
         M = v[: rows * (columns - self.bias)].view(rows, -1)
         M = torch.cat([M, v[-rows:, None]], dim=1) if self.bias else M
-        M = M if self.G is None else self.G.T @ M
-        M = M if self.F is None else M @ self.F
-        return (M * self.r).reshape(-1)
+        return (self.G.T @ M @ self.F * self.r).reshape(-1)
 
 
 def operator(matrix: Any, like: Tensor) -> Operator:

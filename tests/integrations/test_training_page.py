@@ -90,10 +90,10 @@ def test_four_workers_in_one_process_send_what_four_processes_do() -> None:
     """The simulation of feedback with one worker makes the steps of the optimizer itself."""
     module = study()
     module.BUDGETS, module.WORKERS = (3,), 1
-    problem = module.network("MLP")
+    problem = module.head()
     points = module.ours(problem, 0)
     torch.manual_seed(0)
-    model = module.mlp().double()
+    model = problem.model().double()
     optimizer = compress(model, problem.loss, problem.train, floats_per_step=problem.d // 20, verbose=False)
     for _ in points:
         optimizer.step(lambda: problem.loss(model(problem.train[0]), problem.train[1]))
