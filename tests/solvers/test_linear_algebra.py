@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from shared.native_problems import spectrum
+from stepsize_solvers.interior.frame import largest_step, nesterov_todd
 from stepsize_solvers.numerics import Curvatures
-from stepsize_solvers.numerics.curvature import ChebyshevInverse, chebyshev_inverse, spectrum_bounds
+from stepsize_solvers.numerics.krylov import ChebyshevInverse, chebyshev_inverse, spectrum_bounds
 from stepsize_solvers.numerics.linalg import (
     Gram,
     Sizes,
@@ -30,7 +31,6 @@ from stepsize_solvers.numerics.linalg import (
     sym,
     triangular_inverse,
 )
-from stepsize_solvers.numerics.scaling import largest_step, nesterov_todd
 from stepsize_solvers.programs import Pattern
 from stepsize_validation.data import random_smoothness
 

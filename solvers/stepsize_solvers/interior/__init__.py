@@ -9,7 +9,7 @@ or ``dense`` (the linear system).
 from stepsize_solvers.interior.condition import Condition as Condition, ConditionPoint as ConditionPoint
 from stepsize_solvers.interior.dense import listed as listed
 from stepsize_solvers.interior.diagonal import solve_diagonal as solve_diagonal
-from stepsize_solvers.interior.driver import Drive as Drive
+from stepsize_solvers.interior.driver import Drive as Drive, Rules as Rules
 from stepsize_solvers.interior.floor import (
     BasisMaker as BasisMaker,
     Factorised as Factorised,
@@ -18,7 +18,6 @@ from stepsize_solvers.interior.floor import (
 )
 from stepsize_solvers.interior.frame import Frame as Frame, is_graded as is_graded
 from stepsize_solvers.interior.metric import DampedNewton as DampedNewton, MetricPoint as MetricPoint
-from stepsize_solvers.interior.problem import Rules as Rules
 from stepsize_solvers.interior.starts import (
     cold_start as cold_start,
     metric_start as metric_start,

@@ -23,9 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
-from stepsize_solvers.interior.frame import Frame
-from stepsize_solvers.interior.problem import InequalityPoint, Step
-from stepsize_solvers.numerics import Array, Gram, Scaling, cholesky, smallest_eigenvalue, sym
+from stepsize_solvers.interior.driver import InequalityPoint, Step
+from stepsize_solvers.interior.frame import Frame, Scaling
+from stepsize_solvers.numerics import Array, Gram, cholesky, smallest_eigenvalue, sym
 from stepsize_solvers.programs import (
     CongruenceSum,
     Hadamard,

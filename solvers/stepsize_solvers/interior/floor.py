@@ -25,8 +25,8 @@ import numpy as np
 from scipy.linalg import lapack
 
 from stepsize_solvers.interior.dense import FactorisedSystem, Unknowns
+from stepsize_solvers.interior.driver import InequalityPoint, Rules, Step, System
 from stepsize_solvers.interior.frame import Frame, curvature_loss
-from stepsize_solvers.interior.problem import InequalityPoint, Rules, Step, System
 from stepsize_solvers.numerics import Array, Bounds, Work, cholesky, sym
 from stepsize_solvers.programs import Family, Matrix, Pattern
 

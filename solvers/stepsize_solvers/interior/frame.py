@@ -13,11 +13,22 @@ D = Diag(γᵢWᵢ).  C is rotated so that the diagonal blocks of B̃ are diagon
 
 A step D⁺ = C(I + X)Cᵀ changes the basis to C⁺ = CKU with KKᵀ = I + X and a rotation U that makes the blocks of KᵀB̃K
 diagonal: one Cholesky factorisation and one eigendecomposition.
+
+*Scaling.*  Nesterov–Todd scaling of the pair F ≻ 0, Z ≻ 0, and the largest step that keeps matrices positive definite.
+
+There is one W ≻ 0 with W Z W = F, the geometric mean F # Z⁻¹.  With a factor G, GGᵀ = W,
+
+    Gᵀ Z G = G⁻¹ F G⁻ᵀ = Diag(v),      v² the eigenvalues of F Z,
+
+and the centring equation Z F = s I linearises to the symmetric dF + W dZ W = G Diag(s/v − v) Gᵀ.
+In the eigenbasis W = V Diag(t) Vᵀ the map dZ ↦ W dZ W multiplies entry (i, j) by tᵢtⱼ: small where the
+constraint is active in both directions, large where it is slack in both.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -30,6 +41,7 @@ from stepsize_solvers.numerics import (
     congruence_diagonal,
     eigh,
     log_det_from_cholesky,
+    lower_congruence,
     lower_product,
     lower_solve,
     sym,
@@ -38,6 +50,9 @@ from stepsize_solvers.numerics import (
 from stepsize_solvers.programs import Family, Matrix, Pattern, PositiveMap, add_to_diagonal
 
 _GRADED = 1e10  # see is_graded
+# Bisection ends when the bracket is this narrow; the fraction to the boundary of a step hides what is left.
+_RESOLUTION = 0.04
+_MOST_TRIALS = 12
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,72 +236,6 @@ class Frame:
         """CXCᵀ."""
         return sym(self.C.A @ X @ self.C.A.T)
 
-    def seen_from(self, P: Array, beta: float) -> SeenFrom:
-        """X ↦ PᵀG′[X]P, for a frame with a matrix B̃."""
-        C, T = self.C.A, P.T
-        S = 0.5 * self.a * T - beta * (T @ self.Bt.T)
-        return SeenFrom(self.Q, beta, T, S, C, C @ self.Bt.T, Gram(self.E.A @ P))
-
-
-@dataclass(frozen=True, eq=False)
-class SeenFrom:
-    """X ↦ PᵀG′[X]P, G′ of a frame in the basis P, without Π.
-
-    With T = Pᵀ, S = (a/2)T − βTB̃ᵀ, b = CB̃ᵀ and u = C⁻ᵀP,
-
-        PᵀG′[X]P = TXSᵀ + SXTᵀ − uᵀ 𝒬_β(CXbᵀ + bXCᵀ) u,      𝒬_β(M) = 𝒬(M) − βM,
-
-    and the cheap map has 𝒬_β(M) = Diag(α∘diag M), β being its own.
-    """
-
-    Q: PositiveMap
-    beta: float
-    T: Matrix
-    S: Matrix
-    C: Matrix
-    b: Matrix
-    u: Gram
-
-    def turned(self, weights: Array, factors: Matrix) -> tuple[Matrix, SeenFrom, Matrix]:
-        """U, the same for PU, and the diagonal of Y ↦ Ĝ(factors∘Ĝ*Y) there, Ĝ[X] = TXSᵀ + SXTᵀ the part of β.
-
-        U is a rotation in which that is almost diagonal: it would be if factors were weights·weightsᵀ and the rows of S
-        multiples of those of T, as they are for β = 0.  Then every sum of squares and products of T and S is diagonal
-        there; this one is definite, and gives S the sign that most of its rows have.
-        """
-        root = np.sqrt(weights)
-        T, S = self.T * root, self.S * root
-        product = T @ S.T
-        size = float(np.linalg.norm(T)) * float(np.linalg.norm(S))
-        correlation = float(np.trace(product)) / size if size > 0.0 else 0.0
-        U = eigh(sym(T @ T.T + S @ S.T + (2.0 * correlation) * product))[1]
-        T, S = U.T @ self.T, U.T @ self.S
-        # Left out of entry (a, b), a ≠ b, are sums over T_ai T_bi or T_ai S_bi: they have both signs and would cost d⁴.
-        half, both = (T * T) @ factors @ (S * S).T, T * S
-        diagonal = half + half.T + 2.0 * (both @ factors @ both.T)
-        return U, replace(self, T=T, S=S, u=Gram(self.u.A @ U)), diagonal
-
-    def slope(self, X: Matrix) -> Matrix:
-        """PᵀG′[X]P."""
-        half, split, u = self.T @ (X @ self.S.T), self.Q.diagonal_plus_scaled, self.u.A
-        out, CX = half + half.T, self.C @ X
-        if split is not None:
-            out -= self.u(2.0 * split.alpha * np.einsum("ij,ij->i", CX, self.b))
-            return np.asarray(out)
-        M = CX @ self.b.T
-        M = M + M.T
-        return np.asarray(out - sym(u.T @ (self.Q.apply(M) - self.beta * M) @ u))
-
-    def coslope(self, Y: Matrix) -> Matrix:
-        """The adjoint: G′*[PYPᵀ], without Π."""
-        half, split, u = self.T.T @ (Y @ self.S), self.Q.diagonal_plus_scaled, self.u.A
-        if split is not None:
-            half -= (self.C.T * (split.alpha * congruence_diagonal(u, Y))) @ self.b
-        else:
-            N = sym(u @ Y @ u.T)
-            half -= self.C.T @ ((self.Q.adjoint(N) - self.beta * N) @ self.b)
-        return np.asarray(half + half.T)
-
 
 _LARGEST = 1e300  # of an entry: the sum of two is a float
 
@@ -359,3 +308,112 @@ def _rotation(pattern: Pattern, Bt: Array, graded: bool = False) -> tuple[Array,
 def _plus(out: Array, factor: float, M: Array) -> Array:
     out += np.asarray(factor, dtype=M.dtype) * M
     return out
+
+
+# ---------------------------------------------------------------- Nesterov–Todd scaling
+
+
+@dataclass(frozen=True, eq=False)
+class Scaling:
+    """The Cholesky factor K of F, the eigenvectors U of KᵀZK, v and G = KU Diag(v)^{−½} of the pair."""
+
+    factor: Array
+    U: Array
+    v: Array
+    G: Array
+
+    def lowered(self) -> Scaling:
+        """The scaling in single precision."""
+        return Scaling(*(part.astype(np.float32, copy=False) for part in (self.factor, self.U, self.v, self.G)))
+
+    @cached_property
+    def mu(self) -> float:
+        """⟨F, Z⟩/d, the mean of v²."""
+        return float(self.v.dot(self.v)) / len(self.v)
+
+    @cached_property
+    def _spectrum(self) -> tuple[Array, Array]:
+        # Only when asked for: the last point, and those that are refused, need no basis.
+        return eigh(self.W)
+
+    @property
+    def t(self) -> Array:
+        """The eigenvalues of W, ascending."""
+        return self._spectrum[0]
+
+    @property
+    def V(self) -> Array:
+        """The eigenvectors of W."""
+        return self._spectrum[1]
+
+    @cached_property
+    def G_inverse(self) -> Array:
+        """G⁻¹ = Diag(v)^½ UᵀK⁻¹."""
+        return np.asarray((self.U * np.sqrt(self.v)).T.dot(triangular_inverse(self.factor)))
+
+    @cached_property
+    def W(self) -> Array:
+        return sym(self.G @ self.G.T)
+
+    def aim(self, s: float) -> Array:
+        """G Diag(s/v − v) Gᵀ, the right-hand side of the centring equation for ZF = sI."""
+        return np.asarray((self.G * (s / self.v - self.v)) @ self.G.T)
+
+    def second_order(self, dF: Array, dZ: Array) -> Array:
+        """The part of the centring equation that is quadratic in the changes of F and Z.
+
+        In the coordinates of G, where F and Z are Diag(v), it is the symmetric part of the product of both, divided by
+        (vᵢ + vⱼ)/2.
+        """
+        product = (self.G_inverse @ dF) @ (dZ @ self.G)
+        product = (product + product.T) / (self.v[:, None] + self.v)
+        return np.asarray(self.G @ product @ self.G.T)
+
+
+def nesterov_todd(F: Array, Z: Array) -> Scaling | None:
+    """The scaling of the pair, or None when one of them is not numerically positive definite."""
+    K = cholesky(F)
+    if K is None:
+        return None
+    squares, U = eigh(lower_congruence(K, Z))
+    if not squares[0] > 0.0:
+        return None
+    v = np.sqrt(squares)
+    return Scaling(K, U, v, lower_product(K, U) / np.sqrt(v))
+
+
+def largest_step(paths: Sequence[Sequence[Array]]) -> float:
+    """The largest a ≤ 1, up to a few per cent from below, with every matrix polynomial Σ_k aᵏM_k positive definite.
+
+    Each path starts from the length that the paths before it allow.  Paths are linear, or concave quadratics, so a
+    shorter step cannot leave them.
+    """
+    a = 1.0
+    for path in paths:
+        a = _bisected(path, a)
+    return a
+
+
+def _bisected(path: Sequence[Array], longest: float) -> float:
+    """The largest tested a ∈ (0, longest] that is inside; 0 when none was."""
+    if longest == 0.0 or _is_inside(path, longest):
+        return longest
+    low, high = 0.0, longest
+    for _ in range(_MOST_TRIALS):
+        a = 0.5 * (low + high)
+        if _is_inside(path, a):
+            low = a
+        else:
+            high = a
+        if low > 0.0 and high - low < _RESOLUTION * high:
+            break
+    return low
+
+
+def _is_inside(path: Sequence[Array], a: float) -> bool:
+    """Whether the polynomial is numerically positive definite at a."""
+    M, power = path[0].copy(), 1.0
+    for coefficient in path[1:]:
+        power *= a
+        M += power * coefficient
+    return cholesky(M) is not None

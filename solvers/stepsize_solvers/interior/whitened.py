@@ -14,25 +14,26 @@ is the diagonal that the system with β has there.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
-from stepsize_solvers.interior.driver import IterativeSystem
+from stepsize_solvers.interior.driver import IterativeSystem, Solution
 from stepsize_solvers.interior.floor import FloorPoint
-from stepsize_solvers.interior.frame import Frame, SeenFrom, effective_beta
-from stepsize_solvers.interior.problem import Solution
+from stepsize_solvers.interior.frame import Frame, effective_beta
 from stepsize_solvers.numerics import (
     Array,
     Curvatures,
     Gram,
     PatternCurvature,
     Work,
+    congruence_diagonal,
     conjugate_gradients,
+    eigh,
     sym,
 )
-from stepsize_solvers.programs import Family, Matrix, Pattern
+from stepsize_solvers.programs import Family, Matrix, Pattern, PositiveMap
 
 # A system may take hundreds of iterations for the last digit; large matrices are spared that.
 _MOST_ITERATIONS = 1000
@@ -65,10 +66,77 @@ class WhitenedBasis:
 
     def system(self, p: FloorPoint, work: Work) -> IterativeSystem:
         half = p.scaling.G_inverse.T
-        seen = self.frame.seen_from(half, self.maker.beta)
+        seen = SeenFrom.of(self.frame, half, self.maker.beta)
         U, G, diagonal = seen.turned(self.K.rho**-_EXPONENT, self.K.inverse_sums)
         schur, P = Schur(G, self.K, 1.0 / (1.0 + diagonal)), half @ U
         return IterativeSystem(p, Complement(self, P, Plane.of(schur, sym(P.T @ p.Et @ P)), work), _ACCURACY)
+
+
+@dataclass(frozen=True, eq=False)
+class SeenFrom:
+    """X ↦ PᵀG′[X]P, G′ of a frame in the basis P, without Π.
+
+    With T = Pᵀ, S = (a/2)T − βTB̃ᵀ, b = CB̃ᵀ and u = C⁻ᵀP,
+
+        PᵀG′[X]P = TXSᵀ + SXTᵀ − uᵀ 𝒬_β(CXbᵀ + bXCᵀ) u,      𝒬_β(M) = 𝒬(M) − βM,
+
+    and the cheap map has 𝒬_β(M) = Diag(α∘diag M), β being its own.
+    """
+
+    Q: PositiveMap
+    beta: float
+    T: Matrix
+    S: Matrix
+    C: Matrix
+    b: Matrix
+    u: Gram
+
+    @staticmethod
+    def of(frame: Frame, P: Matrix, beta: float) -> SeenFrom:
+        """For a frame with a matrix B̃."""
+        C, T = frame.C.A, P.T
+        S = 0.5 * frame.a * T - beta * (T @ frame.Bt.T)
+        return SeenFrom(frame.Q, beta, T, S, C, C @ frame.Bt.T, Gram(frame.E.A @ P))
+
+    def turned(self, weights: Array, factors: Matrix) -> tuple[Matrix, SeenFrom, Matrix]:
+        """U, the same for PU, and the diagonal of Y ↦ Ĝ(factors∘Ĝ*Y) there, Ĝ[X] = TXSᵀ + SXTᵀ the part of β.
+
+        U is a rotation in which that is almost diagonal: it would be if factors were weights·weightsᵀ and the rows of S
+        multiples of those of T, as they are for β = 0.  Then every sum of squares and products of T and S is diagonal
+        there; this one is definite, and gives S the sign that most of its rows have.
+        """
+        root = np.sqrt(weights)
+        T, S = self.T * root, self.S * root
+        product = T @ S.T
+        size = float(np.linalg.norm(T)) * float(np.linalg.norm(S))
+        correlation = float(np.trace(product)) / size if size > 0.0 else 0.0
+        U = eigh(sym(T @ T.T + S @ S.T + (2.0 * correlation) * product))[1]
+        T, S = U.T @ self.T, U.T @ self.S
+        # Left out of entry (a, b), a ≠ b, are sums over T_ai T_bi or T_ai S_bi: they have both signs and would cost d⁴.
+        half, both = (T * T) @ factors @ (S * S).T, T * S
+        diagonal = half + half.T + 2.0 * (both @ factors @ both.T)
+        return U, replace(self, T=T, S=S, u=Gram(self.u.A @ U)), diagonal
+
+    def slope(self, X: Matrix) -> Matrix:
+        """PᵀG′[X]P."""
+        half, split, u = self.T @ (X @ self.S.T), self.Q.diagonal_plus_scaled, self.u.A
+        out, CX = half + half.T, self.C @ X
+        if split is not None:
+            out -= self.u(2.0 * split.alpha * np.einsum("ij,ij->i", CX, self.b))
+            return np.asarray(out)
+        M = CX @ self.b.T
+        M = M + M.T
+        return np.asarray(out - sym(u.T @ (self.Q.apply(M) - self.beta * M) @ u))
+
+    def coslope(self, Y: Matrix) -> Matrix:
+        """The adjoint: G′*[PYPᵀ], without Π."""
+        half, split, u = self.T.T @ (Y @ self.S), self.Q.diagonal_plus_scaled, self.u.A
+        if split is not None:
+            half -= (self.C.T * (split.alpha * congruence_diagonal(u, Y))) @ self.b
+        else:
+            N = sym(u @ Y @ u.T)
+            half -= self.C.T @ ((self.Q.adjoint(N) - self.beta * N) @ self.b)
+        return np.asarray(half + half.T)
 
 
 @dataclass(frozen=True, eq=False)

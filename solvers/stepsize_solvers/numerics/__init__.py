@@ -1,14 +1,11 @@
 """Linear algebra that the project's own methods share, and when they stop."""
 
-from stepsize_solvers.numerics.cg import (
+from stepsize_solvers.numerics.curvature import Curvatures as Curvatures, PatternCurvature as PatternCurvature
+from stepsize_solvers.numerics.krylov import (
+    ChebyshevInverse as ChebyshevInverse,
+    chebyshev_inverse as chebyshev_inverse,
     conjugate_gradients as conjugate_gradients,
     within_scaled_tolerance as within_scaled_tolerance,
-)
-from stepsize_solvers.numerics.curvature import (
-    ChebyshevInverse as ChebyshevInverse,
-    Curvatures as Curvatures,
-    PatternCurvature as PatternCurvature,
-    chebyshev_inverse as chebyshev_inverse,
 )
 from stepsize_solvers.numerics.linalg import (
     Array as Array,
@@ -22,6 +19,7 @@ from stepsize_solvers.numerics.linalg import (
     eigh as eigh,
     largest_eigenvalue as largest_eigenvalue,
     log_det_from_cholesky as log_det_from_cholesky,
+    lower_congruence as lower_congruence,
     lower_product as lower_product,
     lower_solve as lower_solve,
     lower_transposed_product as lower_transposed_product,
@@ -39,8 +37,3 @@ from stepsize_solvers.numerics.progress import (
     Work as Work,
 )
 from stepsize_solvers.numerics.sizes import Sizes as Sizes
-from stepsize_solvers.numerics.scaling import (
-    Scaling as Scaling,
-    largest_step as largest_step,
-    nesterov_todd as nesterov_todd,
-)
