@@ -9,6 +9,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -252,6 +253,148 @@ def test_L_and_M_are_proved_to_be_positive_definite(name: str, reason: str) -> N
     paper = alone(EXAMPLES["Identity"], L=INDEFINITE, D=huge, lower=ONE)
     linear = alone(EXAMPLES["linear"], M=ZEROS, lower=(1e6).hex())
     assert reason in refusal(paper if name == "L" else linear)
+
+
+def times(factor: float, part: Any) -> dict[str, Any]:
+    """A multiple of a 2×2 matrix."""
+    return {"product": [{"diagonal": [factor.hex()] * 2}, part]}
+
+
+def moved(name: str, part: str, factor: float, **changes: Any) -> dict[str, Any]:
+    """An example with a multiple of one of its parts, without a claim about other D."""
+    old = EXAMPLES[name][part]
+    new = (factor * float.fromhex(old)).hex() if isinstance(old, str) else times(factor, old)
+    return alone(EXAMPLES[name], **{part: new}, **changes)
+
+
+TWO = (2.0).hex()
+# A false statement, its name, and the reason for which it is refused: no other check refuses it.
+FALSE = {
+    "D of paper": (lambda: moved("paper", "D", 1.0001), "T(D) ⪯ D"),
+    "D of det-CGD2": (lambda: moved("paper, det-CGD2", "D", 1.0001), "T(D) ⪯ D"),
+    "value of paper": (lambda: moved("paper", "lower", 1.0001), "the lower end of the value"),
+    "value of descent": (lambda: moved("descent", "lower", 1.0001), "the lower end of the value"),
+    "value of euclidean": (lambda: moved("euclidean", "lower", 1.0001), "D or H ⪰ tM⁻¹"),
+    "negative t": (lambda: moved("euclidean", "lower", -1.0), "t > 0"),
+    "V": (lambda: moved("momentum", "V", 0.9999), "D or H ⪰ tM⁻¹"),
+    "value of momentum": (lambda: moved("momentum", "lower", 1.0001), "H ⪰ t²E[SVS]"),
+    "negative t of momentum": (lambda: moved("momentum", "lower", -1.0), "t > 0"),
+    "D of limit": (lambda: moved("limit, descent", "D", 1.0001), "tr(LD) ≤ k"),
+    "large D of limit": (lambda: moved("limit, descent", "D", 1.4, k=(3.0).hex()), "D ⪯ L⁻¹"),
+    "negative D of limit": (lambda: moved("limit, momentum", "D", -1.0), "D ≻ 0"),
+    "value of limit": (lambda: moved("limit, descent", "lower", 1.0001), "the lower end of the value"),
+    "value of limit with M": (lambda: moved("limit, linear", "lower", 1.0001), "D or H ⪰ tM⁻¹"),
+    "value of limit with momentum": (lambda: moved("limit, momentum", "lower", 1.0001), "D or H ⪰ tM⁻¹"),
+    "negative t of limit": (lambda: moved("limit, momentum", "lower", -1.0), "t > 0"),
+    "k of method": (lambda: moved("method, descent", "k", 0.9999), "Σh ≤ k"),
+    "A": (lambda: moved("method, descent", "A", 1.0001), "AᵀLA ⪯ I"),
+    "D of method": (lambda: moved("method, descent", "D", 1.0001), "D ⪯ A Diag(h) Aᵀ"),
+    "negative D of method": (lambda: moved("method, momentum", "D", -1.0), "D ≻ 0"),
+    "value of method": (lambda: moved("method, descent", "lower", 1.0001), "the lower end of the value"),
+    "value of method with M": (lambda: moved("method, linear", "lower", 1.0001), "D or H ⪰ tM⁻¹"),
+    "value of method with momentum": (lambda: moved("method, momentum", "lower", 1.0001), "t²w ≤ h"),
+    "negative t of method": (lambda: moved("method, momentum", "lower", -1.0), "t²w ≤ h"),
+    "w": (lambda: alone(EXAMPLES["method, momentum"], w=[HALF] * 2), "D or H ⪰ tM⁻¹"),
+    "w without momentum": (lambda: alone(EXAMPLES["method, descent"], w=[ONE, ONE]), "beside momentum"),
+    "no w": (lambda: alone(EXAMPLES["method, momentum"], w=None), "beside momentum"),
+    "size of A": (lambda: alone(EXAMPLES["method, descent"], A=[[ZERO], [ZERO]]), "have size 2"),
+    "size of h": (lambda: alone(EXAMPLES["method, descent"], h=[ONE] * 3), "have size 2"),
+    "size of w": (lambda: alone(EXAMPLES["method, momentum"], w=[ONE] * 3), "have size 2"),
+    "M of paper": (lambda: alone(EXAMPLES["paper"], M=IDENTITY), "an M stands beside"),
+    "no M": (lambda: alone(EXAMPLES["linear"], M=None), "an M stands beside"),
+    "M of euclidean": (lambda: alone(EXAMPLES["euclidean"], M={"diagonal": [TWO, TWO]}), "M = I"),
+    "W": (lambda: alone(EXAMPLES["scalar"], structure={"sizes": [2], "W": INDEFINITE}), "W is positive definite"),
+    "D beside W": (lambda: alone(EXAMPLES["scalar"], D={"diagonal": [HALF, ONE]}), "D is a multiple of W"),
+    "D beside W of paper": (
+        lambda: alone(EXAMPLES["paper"], structure={"sizes": [2], "W": IDENTITY}),
+        "a multiple of W",
+    ),
+    "blocks of D": (lambda: alone(EXAMPLES["paper"], structure={"sizes": [1, 1], "W": None}), "outside the blocks"),
+    "list by keys": (lambda: alone(EXAMPLES["paper"], D={"diagonal": {HALF: 0, ONE: 0}}), "a list is a list"),
+    "other hexadecimals": (lambda: alone(EXAMPLES["paper"], D={"diagonal": ["0.1", "0.1"]}), "as float.hex writes it"),
+    "size of D": (lambda: alone(EXAMPLES["paper"], D=[[ONE]]), "of one size"),
+    "no rows": (lambda: alone(EXAMPLES["paper"], L=[]), "rows and columns"),
+    "no columns": (lambda: alone(EXAMPLES["paper"], L=[[]]), "not empty"),
+    "lengths of rows": (lambda: alone(EXAMPLES["paper"], D=[[ONE], [ZERO, ONE]]), "one length"),
+    "sizes of a product": (
+        lambda: alone(EXAMPLES["paper"], D={"product": [IDENTITY, [*IDENTITY, [ONE, ONE]]]}),
+        "factors fit",
+    ),
+    "sizes of a sum": (lambda: alone(EXAMPLES["paper"], D={"sum": [IDENTITY, [[ONE]]]}), "terms fit"),
+    "inverse of no square": (lambda: alone(EXAMPLES["paper"], D={"inverse": [[ONE, ZERO]]}), "is square"),
+    "inverse of a singular matrix": (lambda: alone(EXAMPLES["paper"], D={"inverse": ZEROS}), "pivots"),
+}
+
+
+@pytest.mark.parametrize("name", FALSE)
+def test_every_check_refuses_what_no_other_does(name: str) -> None:
+    change, reason = FALSE[name]
+    assert reason in refusal(change())
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        ("linear", "L"),
+        ("linear", "M"),
+        ("linear", "D"),
+        ("momentum", "V"),
+        ("scalar", "structure"),
+        ("matrices", "sketch"),
+    ],
+)
+def test_a_matrix_that_is_not_symmetric_is_refused(name: str, part: str) -> None:
+    skew: Any = [[ONE, HALF], [ZERO, ONE]]
+    values = {"structure": {"sizes": [2], "W": skew}, "sketch": listed("matrices", [skew], 1.0)}
+    assert "symmetric and of one size" in refusal(alone(EXAMPLES[name], **{part: values.get(part, skew)}))
+
+
+# What the multipliers of an example become, and the reason for which they prove nothing.
+POOR = {
+    "reference of paper": ("paper", "reference", 0.25, "G ≻ 0"),
+    "reference of descent": ("descent", "reference", 0.5, "G ⪰ 0"),
+    "reference of euclidean": ("euclidean", "reference", 0.5, "G ⪰ 0"),
+    "reference of momentum": ("momentum", "reference", 0.5, "G ⪰ 0"),
+    "reference of a multiple": ("direction", "reference", 0.5, "G ⪰ 0"),
+    "reference of a scalar": ("scalar", "reference", 0.25, "G ≻ 0"),
+    "no reference": ("paper", "reference", 0.0, "argument of a logarithm"),
+    "inverse of euclidean": ("euclidean", "inverse", 3.0, "⟨Y, M⁻¹⟩ > 0"),
+    "inverse of limit": ("limit, linear", "inverse", 3.0, "⟨Y, M⁻¹⟩ > 0"),
+    "C": ("limit, momentum", "reference", 1.0001, "CLC ⪯ M⁻¹"),
+    "negative C": ("limit, momentum", "reference", -1.0, "C ≻ 0"),
+}
+
+
+@pytest.mark.parametrize("case", POOR)
+def test_multipliers_that_prove_nothing_are_refused(case: str) -> None:
+    """Whatever upper end is claimed."""
+    name, part, factor, reason = POOR[case]
+    parts = EXAMPLES[name]["multipliers"]
+    document = {**EXAMPLES[name], "multipliers": {**parts, part: times(factor, parts[part])}}
+    with pytest.raises(verify.Refused, match=re.escape(reason)):
+        verify.problem_of(document).bound()
+
+
+@pytest.mark.parametrize("name", ["paper", "euclidean", "limit, euclidean", "limit, momentum", "method, linear"])
+def test_multipliers_have_the_keys_of_their_goal(name: str) -> None:
+    document = EXAMPLES[name]
+    parts = document["multipliers"]
+    assert "the multipliers have the keys" in refusal({**document, "multipliers": {**parts, "w": IDENTITY}})
+    assert "the multipliers have the keys" in refusal({**document, "multipliers": sorted(parts)})
+    assert "the multipliers have a" in refusal({**document, "multipliers": {}})
+    for part in parts:
+        wrong = [[ONE, HALF], [ZERO, ONE]] if part != "factor" else [[ONE]] * 3
+        reason = "symmetric and of one size" if part != "factor" else "factors have d rows"
+        assert reason in refusal({**document, "multipliers": {**parts, part: wrong}})
+    lower = document["lower"]
+    below = {**document, "upper": (float.fromhex(lower) - 1e-3).hex()}
+    assert "the upper end of the value" in refusal(below)
+
+
+@pytest.mark.parametrize("x", [0, -1])
+def test_only_positive_numbers_have_a_logarithm(x: int) -> None:
+    with pytest.raises(verify.Refused, match="argument of a logarithm"):
+        verify.log_ends(Fraction(x))
 
 
 @pytest.mark.parametrize("constant", ["NaN", "Infinity", "1.5"])
