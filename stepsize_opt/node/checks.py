@@ -1,9 +1,8 @@
-"""``certify``: what is proved of a given stepsize matrix, and on request how far it is from the optimum."""
+"""``certify``: what is proved of a given stepsize matrix, and how far it is from the optimum."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -11,7 +10,6 @@ import numpy as np
 
 from stepsize_opt.goals import Goal, GoalName, goal_words
 from stepsize_opt.inputs import (
-    Direction,
     Shown,
     Structure,
     dense,
@@ -21,7 +19,7 @@ from stepsize_opt.inputs import (
 )
 from stepsize_opt.large import InverseStepsize, StepsizeOperator, large_problem
 from stepsize_opt.methods import Algorithm, Method, get_method
-from stepsize_opt.node.api import optimal_stepsize, read_problem
+from stepsize_opt.node.api import read_problem
 from stepsize_opt.node.momentum import MomentumGoal
 from stepsize_opt.node.reductions import Component, separate
 from stepsize_opt.node.result import StepsizeResult
@@ -36,10 +34,8 @@ from stepsize_opt.proofs import (
     repair,
     repair_in_basis,
 )
-from stepsize_opt.records import completed
 from stepsize_opt.sketches import Sketch
 from stepsize_opt.smoothness import MatrixSmoothness, Smoothness
-from stepsize_solvers import SolverChoice
 from stepsize_solvers.numerics import blas_threads
 from stepsize_solvers.programs import Matrix, is_identity
 
@@ -161,13 +157,7 @@ def certify(
     strong_convexity: Any = None,
     momentum: bool | None = None,
     dual: Any = None,
-    solve: bool = False,
-    solver: SolverChoice = "auto",
-    tol: float = 1e-6,
-    verbose: bool = False,
-    time_limit: float | None = None,
-    max_iters: int | None = None,
-    options: Mapping[str, Any] | None = None,
+    optimum: StepsizeResult | None = None,
 ) -> StepsizeCheck:
     """Check a stepsize matrix: is its guarantee proved, and how far from optimal can it be?
 
@@ -195,21 +185,10 @@ def certify(
     dual
         A multiplier of the goal (for example ``result.dual``), d×d.  Any matrix gives a valid bound on the optimum, a
         good one a tight bound.
-    solve
-        Solve the problem, so that the gap of D is that to the optimum.  Without it the gap is bounded by the
-        multiplier and by ``compression_limit``, and may be large.
-    solver
-        Of the solve, as in ``optimal_stepsize``; this and all that follows needs ``solve=True``.
-    tol
-        The certified gap asked for.
-    verbose
-        Print the progress of the solver.
-    time_limit
-        Seconds for the solve, None for no limit.
-    max_iters
-        Iterations of each solve, None for the solver's default.
-    options
-        The solver's own options, by its own names.
+    optimum
+        What ``optimal_stepsize`` returned for the same question: its multiplier bounds the best D, so that the gap is
+        that to the optimum.  The bound is proved again for this L, whatever the result belongs to.  Without it the gap
+        is bounded by ``dual`` and by ``compression_limit``, and may be large.
 
     Returns
     -------
@@ -228,7 +207,8 @@ def certify(
     >>> check = certify(0.1 * np.eye(2), L, RandK(2, 1))
     >>> check.feasible, round(check.margin, 6), round(check.largest_scale, 6)
     (True, 0.4, 1.666667)
-    >>> round(certify(0.1 * np.eye(2), L, RandK(2, 1), solve=True).gap, 4)
+    >>> best = optimal_stepsize(L, RandK(2, 1))
+    >>> round(certify(0.1 * np.eye(2), L, RandK(2, 1), optimum=best).gap, 4)
     0.7136
     >>> check = certify(optimal_stepsize(L, RandK(2, 1), goal="descent"), L)
     >>> check.goal, check.feasible, check.gap < 1e-6
@@ -264,38 +244,25 @@ def certify(
     asked = Goal.read(wanted, strong_convexity, sketch.d, momentum=momentum)
     if momentum:
         asked = MomentumGoal.of(asked, sketch.map)
-    if dual is None and own is not None and (own.goal, own.momentum) == (asked.name, momentum):
+    reference = None
+    if optimum is not None:
+        if dual is not None:
+            msg = "dual and optimum both give a multiplier: leave one of them out"
+            raise ValueError(msg)
+        dual, reference = _multiplier_of(optimum, asked, sketch.d)
+    elif dual is None and own is not None and (own.goal, own.momentum) == (asked.name, momentum):
         dual = own.dual
     Z = None if dual is None else _read_dual(dual, sketch.d)
     pattern = pattern_with(structure, stepsize)
     method.check([sketch], scalar=pattern_of(structure, sketch.d).is_scalar, clients=False)
     with blas_threads(sketch.d):
         reduction = separate(smoothness, sketch.map, pattern, method, stepsize, asked)
-        found = [_check_piece(piece, stepsize, Z, asked) for piece in reduction.components]
+        found = [_check_piece(piece, stepsize, Z, reference, asked) for piece in reduction.components]
     together = Certificate.combine if asked.M is None else Certificate.weakest
     certificate = asked.proved(together([piece.certificate for piece in found])).bounded(reduction.log_limit(sketch))
     if isinstance(asked, MomentumGoal):
         certificate = asked.certificate_of_t(certificate)
     scale = min(piece.largest_scale for piece in found)
-    if solve:
-        # The best multiple of D's own blocks bounds D, whose entries may be rounded ones of γW.
-        best = structure if pattern.W is None or not scale > 0.0 else Direction(stepsize, pattern.sizes)
-        solved = optimal_stepsize(
-            smoothness,
-            sketch,
-            algorithm=method,
-            structure=best,
-            goal=asked.name,
-            strong_convexity=strong_convexity,
-            momentum=momentum,
-            solver=solver,
-            tol=tol,
-            verbose=verbose,
-            time_limit=time_limit,
-            max_iters=max_iters,
-            options=options,
-        )
-        certificate = certificate.bounded(completed(solved).certificate.upper_bound)
     if not math.isfinite(scale):
         msg = "D is so small that the largest feasible multiple of it is beyond what float64 holds; scale D up"
         raise ValueError(msg)
@@ -344,6 +311,23 @@ def _gap_when_scaled(certificate: Certificate, scale: float) -> float:
     return max(0.0, certificate.upper_bound - certificate.log_det - d * math.log(scale)) / d
 
 
+def _multiplier_of(optimum: Any, asked: Goal, d: int) -> tuple[Matrix, Matrix]:
+    """Return the multiplier of a result and its D; raise TypeError or ValueError for one of another question."""
+    if not isinstance(optimum, StepsizeResult):
+        msg = f"optimum must be the StepsizeResult of optimal_stepsize, got {type(optimum).__name__}"
+        raise TypeError(msg)
+    if (optimum.goal, optimum.momentum, optimum.d) != (asked.name, asked.momentum, d):
+        msg = (
+            f"optimum is for goal={optimum.goal!r}, momentum={optimum.momentum}, d={optimum.d}, but D is judged by "
+            f"goal={asked.name!r}, momentum={asked.momentum}, d={d}: solve this question for it"
+        )
+        raise ValueError(msg)
+    if optimum.dual is None:
+        msg = "optimum has no multiplier, because its L was never made dense: solve with L.todense()"
+        raise ValueError(msg)
+    return optimum.dual, optimum.D
+
+
 def _read_dual(dual: Any, d: int) -> Matrix:
     Z = dense(read_matrix("dual", dual))
     if len(Z) != d:
@@ -366,8 +350,12 @@ class _CheckedPiece:
     largest_scale: float
 
 
-def _check_piece(piece: Component, stepsize: Matrix, Z: Matrix | None, goal: Goal) -> _CheckedPiece:
-    """Check the part D of a given stepsize that belongs to a piece; Z: a multiplier of the goal.
+def _check_piece(
+    piece: Component, stepsize: Matrix, Z: Matrix | None, reference: Matrix | None, goal: Goal
+) -> _CheckedPiece:
+    """Check the part D of a given stepsize that belongs to a piece.
+
+    Z: a multiplier of the goal; reference: the D that belongs to it, at which its bound is best.
 
     With X near one and D = 2ⁿX in scaled coordinates, the feasible multiples of X form an interval that starts at 0:
     a D that is far from one is feasible if 2ᵐX is for an m > n, and infeasible if 2ᵐX is for an m < n.
@@ -387,7 +375,8 @@ def _check_piece(piece: Component, stepsize: Matrix, Z: Matrix | None, goal: Goa
     proofs = (InBasis(program, D), Evaluation(program, D), Evaluation(program, D, Enclosed))
     at = next((at for at in proofs if at.feasible), proofs[1])
     of_condition = None if goal.judges_metric else dual
-    condition = at.certificate(of_condition, others=(inside,)).multiplied(n - m).rescaled(piece.scaling.factors)
+    others = (inside,) if reference is None else (inside, piece.scaling.over(reference[part]))
+    condition = at.certificate(of_condition, others=others).multiplied(n - m).rescaled(piece.scaling.factors)
     descent = reached = nothing
     if m == n:
         metric = Descent(program, D)

@@ -71,7 +71,7 @@ def test_certify_agrees(goal: str, tmp_path: Path) -> None:
     check = certify(result, L, strong_convexity=M)
     assert check.momentum and check.rate == pytest.approx(result.rate, rel=1e-9) and check.gap <= 1e-6
     assert "with momentum" in repr(check)
-    worse = certify(0.3 * result.D, L, SKETCH, goal=goal, strong_convexity=M, momentum=True, solve=True)
+    worse = certify(0.3 * result.D, L, SKETCH, goal=goal, strong_convexity=M, momentum=True, optimum=result)
     assert worse.rate < result.rate and worse.gap > 1e-2
     again = StepsizeResult.load(result.save(tmp_path / "result"))
     assert again.certificate == result.certificate and again.momentum

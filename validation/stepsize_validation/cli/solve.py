@@ -225,20 +225,17 @@ def _certify(args: argparse.Namespace) -> int:
     if saved is not None and args.goal is None:
         args.goal = saved.goal  # the goal linear takes M from the data set
     L = load_problem(args)
-    sketch = None if args.sketch is None else parse_sketch(args.sketch, L.shape[0])
+    sketch = saved.sketch if saved is not None and args.sketch is None else parse_sketch(args.sketch, L.shape[0])
+    asked: dict[str, Any] = {
+        "algorithm": args.algorithm or (saved.method if saved is not None else "det-CGD1"),
+        "structure": args.structure or (saved.structure if saved is not None else "full"),
+        "goal": args.goal or (saved.goal if saved is not None else "paper"),
+        "strong_convexity": read_strong_convexity(args.strong_convexity),
+        "momentum": args.momentum or (saved is not None and saved.momentum),
+    }
     with progress("certifying", quiet=args.quiet, verbose=args.verbose):
-        check = certify(
-            D,
-            L,
-            sketch,
-            algorithm=args.algorithm,
-            structure=args.structure,
-            goal=args.goal,
-            strong_convexity=read_strong_convexity(args.strong_convexity),
-            momentum=args.momentum or None,
-            solve=args.solve,
-            **solving(args),
-        )
+        optimum = optimal_stepsize(L, sketch, **asked, **solving(args)) if args.solve else None
+        check = certify(D, L, sketch, **asked, optimum=optimum)
     answer(args, check, check.summary)
     # The gap of a matrix without a multiplier is not known before a solve.
     judges_gap = args.solve or saved is not None
