@@ -7,5 +7,5 @@ from stepsize_opt.node.api import (
     to_cvxpy as to_cvxpy,
 )
 from stepsize_opt.node.checks import StepsizeCheck as StepsizeCheck, certify as certify
-from stepsize_opt.node.reductions import reduce_problem as reduce_problem
+from stepsize_opt.node.reductions import scaled_program as scaled_program
 from stepsize_opt.node.result import StepsizeResult as StepsizeResult

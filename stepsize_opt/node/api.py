@@ -40,7 +40,6 @@ def optimal_stepsize(
     max_iters: int | None = None,
     warm_start: StepsizeResult | None = None,
     n_jobs: int | None = None,
-    reduce: bool = True,
     options: Mapping[str, Any] | None = None,
 ) -> StepsizeResult:
     """Find the globally optimal matrix stepsize of det-CGD1 or det-CGD2, with a proof.
@@ -101,8 +100,6 @@ def optimal_stepsize(
         Processes for problems that fall into many components, as in joblib: −1 for one on each core, −2 for one
         less, and so on, but at least one.  None, the default, is one unless ``joblib.parallel_config`` sets another:
         ``with parallel_config(backend="dask"):`` solves the components on a Dask cluster.
-    reduce
-        Use the exact reductions (connected components, commuting sketches, closed forms) before any solver.
     options
         The solver's own options, by its own names; cvxpy solvers also take ``"lift"`` and ``"objective"``.
 
@@ -153,9 +150,9 @@ def optimal_stepsize(
     pattern = pattern_of(structure, sketch.d)
     method.check([sketch], scalar=pattern.is_scalar, clients=False)
     with blas_threads(sketch.d):
-        reduction = reduce_problem(smoothness.formed(), sketch.map, pattern, method, goal=asked, split=reduce)
+        reduction = reduce_problem(smoothness.formed(), sketch.map, pattern, method, goal=asked)
         starts = [start_of(component, warm_start) for component in reduction.components]
-        pieces = solve_all(list(zip(reduction.components, starts, strict=True)), (chosen, settings), reduce, workers)
+        pieces = solve_all(list(zip(reduction.components, starts, strict=True)), (chosen, settings), workers)
         result = assemble(reduction, pieces, sketch, method, structure, asked, settings.tol)
     if isinstance(asked, MomentumGoal):
         result = asked.result(result)

@@ -45,7 +45,7 @@ from scipy.sparse.csgraph import connected_components
 
 from stepsize_opt.goals import PAPER, CurvatureBound, Goal
 from stepsize_opt.inputs import LARGEST_SPREAD, Scaling, Symmetric, dense, out_of_range
-from stepsize_opt.methods import Method
+from stepsize_opt.methods import Condition, Method
 from stepsize_opt.proofs import (
     LARGEST_COEFFICIENT,
     SMALLEST_NORMAL,
@@ -229,18 +229,18 @@ class Reduction:
 
 
 def reduce_problem(
-    L: MatrixSmoothness, Q: PositiveMap, pattern: Pattern, method: Method, *, goal: Goal = PAPER, split: bool = True
+    L: MatrixSmoothness, Q: PositiveMap, pattern: Pattern, method: Method, *, goal: Goal = PAPER
 ) -> Reduction:
-    """Reduce the problem of one node; ``split=False`` keeps it in one piece and only scales it.
+    """Reduce the problem of one node.
 
     Raises ValueError when L is not positive definite, or M of the goal is not between 0 and L.
     """
     out = Reduction()
     total = 0
-    for indices in _groups(L.matrix, _maps(Q, method), pattern, goal.edges) if split else [np.arange(L.d)]:
+    for indices in _groups(L.matrix, _maps(Q, method), pattern, goal.edges):
         total += 1
         block = _proved_block(L, indices, goal, out)
-        _reduce_block(block, _restricted(Q, indices), pattern.restrict(indices), method, indices, goal, split, out)
+        _reduce_block(block, _restricted(Q, indices), pattern.restrict(indices), method, indices, goal, out)
     if total > 1:
         out.notes.insert(0, f"L splits into {total} connected components")
     return out
@@ -256,7 +256,7 @@ def separate(
         block = _proved_block(L, indices, goal, out)
         part, sub = _restricted(Q, indices), pattern.restrict(indices)
         condition = method.condition(part, commutes=sub.commutes_with(part))
-        program, scaling = _scaled_program(_rounded_image(condition.inner, block), condition.outer, sub)
+        program, scaling = scaled_program(block, condition, sub)
         bound = goal.curvature_bound(indices, scaling)
         out.components.append(Component(indices, scaling, program, program, bound))
     return out
@@ -278,21 +278,20 @@ def _reduce_block(
     method: Method,
     indices: Indices,
     goal: Goal,
-    split: bool,
     out: Reduction,
 ) -> None:
-    condition = method.condition(law, commutes=split and pattern.commutes_with(law))
+    condition = method.condition(law, commutes=pattern.commutes_with(law))
     quadratic, Q = _rounded_image(condition.inner, L), condition.outer
     B = quadratic.B
     if condition.words:
         out.note(condition.words)
     pieces = [np.arange(len(B))]
-    if split and not (B is L and Q is law):  # what L and the law connect has been found
+    if not (B is L and Q is law):  # what L and the law connect has been found
         edges = None if goal.edges is None else goal.block(indices)
         pieces = list(_groups(B, [Q], pattern, edges))
     if len(pieces) > 1:
         out.note("E[SLS] splits into more components than L")
-    alone = [piece for piece in pieces if piece.size == 1 and split]
+    alone = [piece for piece in pieces if piece.size == 1]
     if alone:
         single = np.concatenate(alone)
         diagonal = np.diagonal(B)[single]
@@ -309,7 +308,7 @@ def _reduce_block(
         )
         out.note("closed form for coordinates that stand alone")
     for piece in pieces:
-        if piece.size == 1 and split:
+        if piece.size == 1:
             continue
         program, scaling = _scaled_program(quadratic.part(piece), _restricted(Q, piece), pattern.restrict(piece))
         if (scaling.factors != 1.0).any():
@@ -378,6 +377,11 @@ def _rounded_image(Q: PositiveMap, L: Matrix) -> _Quadratic:
         lost = image(Q, Enclosed.exact(np.diag(scaled.slack)))
         slack += (np.abs(lost.value) + lost.error).sum(axis=1)
     return _Quadratic(B.value, slack, scaled.scale)
+
+
+def scaled_program(L: Matrix, condition: Condition, pattern: Pattern) -> tuple[Program, Scaling]:
+    """Return the program of a condition in one piece, as ``_scaled_program`` does."""
+    return _scaled_program(_rounded_image(condition.inner, L), condition.outer, pattern)
 
 
 def _scaled_program(quadratic: _Quadratic, Q: PositiveMap, pattern: Pattern) -> tuple[Program, Scaling]:

@@ -216,26 +216,24 @@ def _chunks(sizes: Sequence[int], workers: int) -> list[list[int]]:
     return [chunk for chunk in chunks if chunk]
 
 
-def solve_all(tasks: Sequence[Task], choice: Choice, closed_forms: bool, workers: int) -> list[Piece]:
+def solve_all(tasks: Sequence[Task], choice: Choice, workers: int) -> list[Piece]:
     """Solve the tasks in at most so many processes; return their pieces in order."""
     workers = min(workers, len(tasks) // _COMPONENTS_PER_PROCESS)
     if workers < 2:
-        return _solve_tasks(tasks, choice, closed_forms)
+        return _solve_tasks(tasks, choice)
     chunks = _chunks([component.program.d for component, _ in tasks], workers)
     work = ([tasks[i] for i in chunk] for chunk in chunks)
-    running = _in_processes(work, choice, closed_forms, workers)
+    running = _in_processes(work, choice, workers)
     places = (place for chunk in chunks for place in chunk)
     found = dict(zip(places, (piece for pieces in running for piece in pieces), strict=True))
     return [found[place] for place in range(len(tasks))]
 
 
-def _in_processes(
-    work: Iterable[Sequence[Task]], choice: Choice, closed_forms: bool, workers: int
-) -> Iterable[list[Piece]]:
+def _in_processes(work: Iterable[Sequence[Task]], choice: Choice, workers: int) -> Iterable[list[Piece]]:
     """Solve each part of the work by joblib's back end at hand."""
     from joblib import Parallel, delayed
 
-    calls = (delayed(_solve_tasks)(part, choice, closed_forms) for part in work)
+    calls = (delayed(_solve_tasks)(part, choice) for part in work)
     try:
         parallel = Parallel(n_jobs=workers, return_as="generator")
     except ValueError:  # the back ends of Ray and of multiprocessing return lists only
@@ -244,12 +242,12 @@ def _in_processes(
         return parallel(calls)  # type: ignore[no-any-return]
 
 
-def _solve_tasks(tasks: Sequence[Task], choice: Choice, closed_forms: bool) -> list[Piece]:
+def _solve_tasks(tasks: Sequence[Task], choice: Choice) -> list[Piece]:
     """Solve tasks, one after the other."""
     pieces: list[Piece] = []
     for component, start in tasks:
         with blas_threads(component.program.d):
-            pieces.append(_solve_component(component, start, choice, closed_forms))
+            pieces.append(_solve_component(component, start, choice))
     return pieces
 
 
@@ -257,11 +255,10 @@ def _solve_component(
     component: Component,
     start: WarmStart | None,
     choice: Choice,
-    closed_forms: bool,
 ) -> Piece:
     program, (chosen, settings) = component.program, choice
     began = time.perf_counter()
-    known = _closed_form(program) if closed_forms else None
+    known = _closed_form(program)
     if known is not None:
         stats = SolverStats("closed form", solve_time=time.perf_counter() - began, setup_time=0.0, num_iters=0)
         note = known.stats.extra_stats["closed_form"]

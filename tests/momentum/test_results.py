@@ -11,6 +11,7 @@ import pytest
 
 from shared.goals import arguments_of
 from shared.momentum import rounds_of
+from shared.unreduced import optimal_unreduced
 from stepsize_opt import (
     BlockDiagonal,
     CompressedStep,
@@ -59,7 +60,7 @@ def test_components_are_solved_alone() -> None:
     sketch = IndependentSampling([0.5, 0.2, 1.0, 0.5, 0.3, 0.9])
     M = 0.1 * np.diag([1.0, 2.0, 1.0, 3.0, 1.0, 2.0]) * np.linalg.eigvalsh(whole)[0]
     asked: dict[str, Any] = {"goal": "linear", "strong_convexity": M, "momentum": True}
-    split, together = (optimal_stepsize(whole, sketch, reduce=reduce, **asked) for reduce in (True, False))
+    split, together = (solve(whole, sketch, **asked) for solve in (optimal_stepsize, optimal_unreduced))
     assert "splits" in " ".join(split.reductions)
     assert split.rate == pytest.approx(together.rate, rel=2e-6)
 

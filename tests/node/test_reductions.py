@@ -13,6 +13,7 @@ from scipy.linalg import block_diag
 
 from shared.goals import GOALS, arguments_of
 from shared.reference_problems import random_smoothness
+from shared.unreduced import optimal_unreduced
 from stepsize_opt import (
     BernQ,
     Direction,
@@ -44,7 +45,7 @@ def test_reduced_and_unreduced_agree(goal: str, problem: tuple[Matrix, Sketch, A
     """Their certified intervals have a point in common, and are as short as the tolerance asks for."""
     L, sketch, structure = problem
     asked = {"structure": structure, "algorithm": algorithm, **arguments_of(goal, L)}
-    reduced, whole = (optimal_stepsize(L, sketch, reduce=reduce, tol=1e-6, **asked) for reduce in (True, False))
+    reduced, whole = (solve(L, sketch, tol=1e-6, **asked) for solve in (optimal_stepsize, optimal_unreduced))
     assert reduced.status == whole.status == "optimal"
     assert not any("component" in note for note in whole.reductions)
     assert reduced.log_det <= whole.certificate.upper_bound

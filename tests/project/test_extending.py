@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from shared.small_data import small_data
+from shared.unreduced import optimal_unreduced
 from stepsize_opt import (
     Gaussian,
     LayerWise,
@@ -116,7 +117,7 @@ def test_a_sketch_from_outside_is_solved_and_certified(own_sketch: Any, algorith
     L, sketch = random_smoothness(np.random.default_rng(d), d, 1e3), own_sketch(d, m)
     result = optimal_stepsize(L, sketch, algorithm=algorithm)
     assert_proved_optimal(result, L, sketch, algorithm, gap=1e-6)
-    other = optimal_stepsize(L, sketch, algorithm=algorithm, solver="clarabel", reduce=False, tol=1e-5)
+    other = optimal_unreduced(L, sketch, algorithm=algorithm, solver="clarabel", tol=1e-5)
     assert other.log_det == pytest.approx(result.log_det, abs=2e-5 * d)
 
 

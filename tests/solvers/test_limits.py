@@ -19,6 +19,7 @@ from scipy.linalg import block_diag
 
 from shared.native_problems import all_maps, rand_k, spectrum
 from shared.reference_problems import random_smoothness
+from shared.unreduced import optimal_unreduced
 from stepsize_opt import (
     BlockDiagonal,
     Direction,
@@ -45,6 +46,7 @@ FEW_COLUMNS = LowRankPlusDiagonal(np.random.default_rng(0).standard_normal((40, 
 LAYERS = Direction(block_diag(L[:2, :2], L[2:, 2:]), (2, 3))
 ITERATE = {"closed_forms": False}
 one_node = partial(optimal_stepsize, L, RandK(5, 2))
+unreduced = partial(optimal_unreduced, L, RandK(5, 2))
 METHODS: dict[str, Callable[..., Any]] = {
     "full": partial(one_node, options=ITERATE),
     "large full": partial(optimal_stepsize, random_smoothness(40, 1e4, 0), RandK(40, 4), options=ITERATE),
@@ -157,9 +159,7 @@ def test_a_start_near_the_answer_saves_steps_and_a_useless_one_is_ignored(name: 
 def test_a_solver_ends_at_a_limit_with_a_feasible_answer(name: str, limits: dict[str, Any]) -> None:
     """At a limit each returns its last point, or a plain one, with its status; nothing is raised."""
     options = ITERATE if name == "native" else {}
-    node = optimal_stepsize(
-        random_smoothness(12, 1e4, 0), RandK(12, 3), solver=name, reduce=False, **limits, options=options
-    )
+    node = optimal_unreduced(random_smoothness(12, 1e4, 0), RandK(12, 3), solver=name, **limits, options=options)
     results = [METHODS["clients"](solver=name, structure=form, **limits) for form in ("diagonal", "full")]
     for result in (node, *results):
         assert result.status == "user_limit"
@@ -172,7 +172,7 @@ def test_a_solver_ends_at_a_limit_with_a_feasible_answer(name: str, limits: dict
 @pytest.mark.parametrize("name", [name for name in RUNNING if name != "scs"])
 def test_later_limits_leave_better_answers(name: str) -> None:
     """The last points are used, not thrown away.  (The gap of a first-order method need not fall.)"""
-    gaps = [one_node(solver=name, max_iters=n, reduce=False).gap for n in (2, 6)]
+    gaps = [unreduced(solver=name, max_iters=n).gap for n in (2, 6)]
     assert gaps[1] < min(gaps[0], 1.0)
 
 
@@ -191,10 +191,10 @@ def test_the_number_of_steps_of_a_conic_solver_is_no_limit_of_the_users() -> Non
     backend = get_solver("clarabel")
     assert isinstance(backend, CvxpySolver)
     impatient = replace(backend, options=lambda _, accuracy: backend.options(Settings(max_iters=6), accuracy))
-    result = one_node(solver=impatient, reduce=False)
+    result = unreduced(solver=impatient)
     assert result.status == "optimal_inaccurate" and result.certificate.feasible
     # An iteration limit among the solver's own options is the user's.
-    assert one_node(solver="clarabel", reduce=False, options={"max_iter": 6}).status == "user_limit"
+    assert unreduced(solver="clarabel", options={"max_iter": 6}).status == "user_limit"
 
 
 # ---------------------------------------------------------------- accepted values

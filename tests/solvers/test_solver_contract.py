@@ -14,6 +14,7 @@ from scipy.linalg import block_diag
 from shared.lagrangian import bound
 from shared.oracles import khatri_rao_optimum
 from shared.reference_problems import random_smoothness
+from shared.unreduced import optimal_unreduced
 from stepsize_opt import (
     BernQ,
     BlockDiagonal,
@@ -79,7 +80,7 @@ def test_every_solver_agrees_with_clarabel_within_its_certified_gap(name: str, s
 )
 def test_structures_on_every_solver(name: str, structure: Any) -> None:
     reference, result = (
-        optimal_stepsize(L, RandK(5, 2), structure=structure, solver=solver, tol=tol, reduce=False)
+        optimal_unreduced(L, RandK(5, 2), structure=structure, solver=solver, tol=tol)
         for solver, tol in (("clarabel", 1e-6), (name, 1e-5))
     )
     assert result.status == "optimal"
@@ -114,7 +115,7 @@ def test_a_solver_that_fails_is_a_status_not_an_exception() -> None:
 def test_lifts_and_objectives_agree_with_khatri_rao(name: str, lift: Lift, objective: str) -> None:
     sketch = SKETCHES[name]
     options = {"lift": lift.value, "objective": objective}
-    result = optimal_stepsize(L, sketch, solver="clarabel", tol=1e-7, reduce=False, options=options)
+    result = optimal_unreduced(L, sketch, solver="clarabel", tol=1e-7, options=options)
     assert result.gap <= 1e-6
     assert result.solver_stats.extra_stats["lift"] == lift.value
     if name not in ("gaussian", "mixed layers"):  # which have no finite support

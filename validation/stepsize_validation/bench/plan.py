@@ -25,8 +25,7 @@ from stepsize_opt import sketches
 from stepsize_opt.clients import DistributedResult, optimal_distributed_stepsize
 from stepsize_opt.inputs import NAMED_STRUCTURES, BlockDiagonal, pattern_of
 from stepsize_opt.methods import DetCGD1
-from stepsize_opt.node import reduce_problem
-from stepsize_opt.smoothness import MatrixSmoothness
+from stepsize_opt.node import scaled_program
 from stepsize_solvers import available_solvers
 from stepsize_solvers.programs import Matrix, Program, Vector
 from stepsize_validation.data import (
@@ -126,8 +125,8 @@ class Problem:
             return ClientsProblem(_client_matrices(rng, L, self.clients), L, sketch)
         structure = NAMED_STRUCTURES.get(self.structure, BlockDiagonal(_halves(self.d)))
         pattern = pattern_of(structure, self.d)
-        component = reduce_problem(MatrixSmoothness(L), sketch.map, pattern, DetCGD1(), split=False).components[0]
-        return NodeProblem(component.program, component.scaling.factors)
+        program, scaling = scaled_program(L, DetCGD1().condition(sketch.map), pattern)
+        return NodeProblem(program, scaling.factors)
 
 
 def _client_matrices(rng: np.random.Generator, L: Matrix, clients: int) -> tuple[Matrix, ...]:
