@@ -28,8 +28,6 @@ SCALE = [
     "det-CGD2, r = 16",
     "diagonal, r = 16",
     "subspace, r = 16",
-    "descent metric, r = 16",
-    "Gaussian, r = 16",
     "diagonal, one-hot data",
     "det-CGD2, r = 128",
     "diagonal, r = 128",

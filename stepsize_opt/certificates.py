@@ -20,7 +20,7 @@ import numpy as np
 
 from stepsize_opt.goals import Goal
 from stepsize_opt.inputs import Direction, Structure, Symmetric, dense, pattern_of, write_text
-from stepsize_opt.large import BlockStepsize, DiagonalStepsize, InverseStepsize, LowRankStepsize
+from stepsize_opt.large import BlockStepsize, DiagonalStepsize, InverseStepsize
 from stepsize_opt.limit import CompressionLimit
 from stepsize_opt.methods import SubspaceMethod
 from stepsize_opt.node import StepsizeResult, optimal_stepsize
@@ -203,9 +203,8 @@ def plain(value: Any) -> Any:
 def plain_matrix(matrix: Any) -> Any:
     """A matrix, or an operator of this library, in a form that ``verify.matrix`` reads without rounding."""
     if isinstance(matrix, LowRankPlusDiagonal):
-        return _low_rank(matrix.shift, matrix.U, 1.0)
-    if isinstance(matrix, LowRankStepsize):
-        return _low_rank(matrix.a, matrix.V, matrix.sign)
+        factor = plain_matrix(matrix.U)
+        return {"sum": [{"diagonal": plain(matrix.shift)}, {"product": [factor, {"transpose": factor}]}]}
     if isinstance(matrix, DiagonalStepsize):
         return {"diagonal": plain(matrix.x)}
     if isinstance(matrix, InverseStepsize):
@@ -216,11 +215,6 @@ def plain_matrix(matrix: Any) -> Any:
     if isinstance(matrix, ThinDirections):
         return _thin(matrix)
     return plain(matrix.array if isinstance(matrix, BlockStepsize) else dense(matrix))
-
-
-def _low_rank(diagonal: Any, U: Any, sign: float) -> Any:
-    factor, signs = plain_matrix(U), {"diagonal": plain([sign] * U.shape[1])}
-    return {"sum": [{"diagonal": plain(diagonal)}, {"product": [factor, signs, {"transpose": factor}]}]}
 
 
 def _thin(A: ThinDirections) -> Any:

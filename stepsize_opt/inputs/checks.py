@@ -309,9 +309,9 @@ def check_memory(what: str, size: int, remedy: str = "") -> None:
         raise ValueError(msg)
 
 
-def check_dense(what: str, d: int) -> None:
+def check_dense(what: str, d: int, remedy: str = "") -> None:
     """Raise ValueError when there is no memory to work with a dense d×d matrix of float64."""
-    check_memory(f"{what}, dense {d}×{d}, with the copies that every step makes", _AT_ONCE * 8 * d * d)
+    check_memory(f"{what}, dense {d}×{d}, with the copies that every step makes", _AT_ONCE * 8 * d * d, remedy)
 
 
 def enter_class(table: dict[str, type[Kind]], name: str, cls: type[Kind]) -> None:

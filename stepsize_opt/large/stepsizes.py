@@ -14,7 +14,6 @@ from scipy.sparse.linalg import LinearOperator
 
 from stepsize_opt.inputs import Immutable, check_dense, check_memory, read_only, scaled_exactly
 from stepsize_opt.proofs import SMALLEST_NORMAL
-from stepsize_opt.smoothness import LowRankPlusDiagonal
 from stepsize_solvers.programs import Indices, Matrix, Vector
 
 
@@ -189,41 +188,6 @@ class InverseStepsize(StepsizeOperator):
         return Y - self.p[:, None] * (self.U @ solve_triangular(self.C, inner, lower=True, trans=1))
 
 
-class LowRankStepsize(StepsizeOperator):
-    """D = Diag(a) + sign·VVᵀ with a thin V (d×m) and a sign of ±1."""
-
-    def __init__(self, a: Vector, V: Matrix, sign: float) -> None:
-        super().__init__(len(a))
-        self.a, self.V, self.sign = read_only(a), read_only(V), sign
-
-    def diagonal(self) -> Vector:
-        return np.asarray(self.a + self.sign * np.einsum("ij,ij->i", self.V, self.V))
-
-    def log_det(self) -> float:
-        """Return Σ log a + log det(I ± VᵀDiag(1/a)V)."""
-        G = self.V.T @ (self.V / self.a[:, None])
-        inner = np.linalg.eigvalsh(np.eye(len(G)) + self.sign * G)
-        if not min(self.a.min(), inner[0]) > 0.0:
-            return -np.inf
-        return float(np.log(self.a).sum() + np.log(inner).sum())
-
-    def scaled(self, n: int) -> LowRankStepsize:
-        return LowRankStepsize(scaled_exactly("D", self.a, 2 * n), scaled_exactly("D", self.V, n), self.sign)
-
-    def arrays(self) -> dict[str, Matrix]:
-        return {"a": self.a, "V": self.V, "sign": np.array([self.sign])}
-
-    def energies(self, L: LowRankPlusDiagonal) -> Vector:
-        """Return the diagonal of DLD, shape (d,), for an L with a dense U."""
-        V, a, s = self.V, self.a, L.shift
-        image = self._matmat(L.U)
-        inside = np.einsum("ij,ij->i", V @ (V.T @ (s[:, None] * V)), V) + np.einsum("ij,ij->i", image, image)
-        return np.asarray(a * a * s + 2.0 * self.sign * a * s * np.einsum("ij,ij->i", V, V) + inside)
-
-    def _matmat(self, X: Any) -> Any:
-        return self.a[:, None] * X + self.sign * (self.V @ (self.V.T @ X))
-
-
 def stepsize_from_arrays(arrays: dict[str, Matrix]) -> StepsizeOperator:
     """Return the stepsize whose ``arrays`` these are."""
     if "part_0" in arrays:
@@ -232,9 +196,7 @@ def stepsize_from_arrays(arrays: dict[str, Matrix]) -> StepsizeOperator:
         return BlockStepsize(indices, [arrays[f"part_{i}"] for i in places])
     if "x" in arrays:
         return DiagonalStepsize(arrays["x"])
-    if "p" in arrays:
-        return InverseStepsize(arrays["p"], arrays["U"], arrays["C"])
-    return LowRankStepsize(arrays["a"], arrays["V"], float(arrays["sign"][0]))
+    return InverseStepsize(arrays["p"], arrays["U"], arrays["C"])
 
 
 def check_stepsize(D: Any, d: int, *others: Any) -> None:

@@ -390,7 +390,6 @@ class ThinLimit(LimitProblem):
     def _scalar(self) -> StructuredAnswer:
         """The best γI ⪯ L⁻¹."""
         problem = large_problem(self.L.near_one, DiagonalPlusScaled.identity(self.L.d))
-        assert problem is not None  # a LowRankPlusDiagonal always has one, or raises
         return solve_structured(problem, "scalar", Settings())
 
     def _multiple_of_identity(self, t: float | None = None) -> tuple[DiagonalStepsize, Certificate]:

@@ -141,12 +141,11 @@ def optimal_stepsize(
         raise ValueError(msg)
     if momentum:
         asked = MomentumGoal.of(asked, sketch.map)
-    if not smoothness.is_dense:
-        large = large_stepsize(smoothness, sketch, method, structure, asked, settings)
-        if large is not None:
-            if isinstance(asked, MomentumGoal):
-                large = asked.result(large)
-            return replace(large, estimated=smoothness.estimated)
+    if not smoothness.is_formed:
+        large = large_stepsize(smoothness.factored(), sketch, method, structure, asked, settings)
+        if isinstance(asked, MomentumGoal):
+            large = asked.result(large)
+        return replace(large, estimated=smoothness.estimated)
     pattern = pattern_of(structure, sketch.d)
     method.check([sketch], scalar=pattern.is_scalar, clients=False)
     with blas_threads(sketch.d):

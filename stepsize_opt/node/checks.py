@@ -281,13 +281,13 @@ def _certify_inverse(D: InverseStepsize, L: Smoothness, sketch: Sketch, method: 
     Its rounding to a dense matrix lies on both sides of the boundary D = 𝒫(L)⁻¹, so that nothing is proved of that.
     """
     condition = method.condition(sketch.map)
-    if D.shape[0] != L.d or not is_identity(condition.outer):
+    if L.is_formed or D.shape[0] != L.d or not is_identity(condition.outer):
         return None
     try:
-        problem = large_problem(L, sketch.map)
+        problem = large_problem(L.factored(), sketch.map)
     except ValueError:  # a law that takes a dense L only
         return None
-    if problem is None or not isinstance(problem.condition, LowRankCondition):
+    if not isinstance(problem.condition, LowRankCondition):
         return None
     near = D.scaled(problem.power)
     if not np.array_equal(near.U, problem.condition.U):

@@ -4,46 +4,31 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from stepsize_opt.goals import Goal
-from stepsize_opt.inputs import Direction, Structure
-from stepsize_opt.large import (
-    ANSWERS,
-    DiagonalStepsize,
-    LargeProblem,
-    LowRankStepsize,
-    StructuredAnswer,
-    large_problem,
-    metric_of_inverse,
-    read_direction,
-    solve_descent,
-    solve_direction,
-    solve_gaussian,
-    solve_structured,
-    thin_metric,
-)
+from stepsize_opt.inputs import Direction, Structure, binary_exponent, power_of_four, scaled_exactly
+from stepsize_opt.large import ANSWERS, LargeProblem, StructuredAnswer, large_problem, solve_structured
 from stepsize_opt.limit import read_limit
-from stepsize_opt.methods import Condition, Method, SketchedGradient
+from stepsize_opt.methods import Condition, Method
 from stepsize_opt.node.result import StepsizeResult
-from stepsize_opt.proofs import Interval, LowRankCondition, exp_up
+from stepsize_opt.proofs import Interval, exp_up
 from stepsize_opt.sketches import Sketch
-from stepsize_opt.smoothness import LimitBounds, NeedsDense, Smoothness
-from stepsize_solvers.programs import DiagonalPlusScaled, ScaledPlusTrace, Settings, Status, is_identity
+from stepsize_opt.smoothness import LowRankPlusDiagonal, NeedsDense
+from stepsize_solvers.programs import Settings, Status, Vector, is_identity
 
 
 def large_stepsize(
-    L: Smoothness, sketch: Sketch, method: Method, structure: Structure, goal: Goal, settings: Settings
-) -> StepsizeResult | None:
-    """Return the answer for an L that is not to be made dense; None for any other.
+    L: LowRankPlusDiagonal, sketch: Sketch, method: Method, structure: Structure, goal: Goal, settings: Settings
+) -> StepsizeResult:
+    """Return the answer for an L that is not to be made dense.
 
     Raises NeedsDense for what has no answer without a dense matrix.
     """
     problem = large_problem(L, sketch.map)
-    if problem is None:
-        return None
-    question = _Question.of(L, problem, sketch, method, structure, goal)
+    question = _Question.of(problem, sketch, method, structure, goal)
     method.check([sketch], scalar=structure == "scalar", clients=False)
     answer = question.solve(settings)
     if answer is None:
@@ -66,7 +51,7 @@ def large_stepsize(
         limit=exp_up(_limit(L, sketch, goal) / sketch.d),
         tol=settings.tol,
         goal=goal.name,
-        satisfies_condition=answer.satisfied,
+        satisfies_condition=True,
         message=_message(answer, problem),
         stepsize=answer.D,
         multiplier=None,
@@ -77,15 +62,15 @@ def _message(answer: StructuredAnswer, problem: LargeProblem) -> str:
     status = answer.status
     if status is Status.OPTIMAL:
         return ""
-    return "; ".join(filter(None, (answer.remark or f"{status.meaning}; {status.remedy}", problem.remark)))
+    return "; ".join(filter(None, (f"{status.meaning}; {status.remedy}", problem.remark)))
 
 
-def _limit(L: Smoothness, sketch: Sketch, goal: Goal) -> float:
+def _limit(L: LowRankPlusDiagonal, sketch: Sketch, goal: Goal) -> float:
     """Return d log of the limit for samples as sparse as the sketch's, from above; +∞ where it is not known."""
-    if L.is_formed or not sketch.is_exactly_unbiased:
+    if not sketch.is_exactly_unbiased:
         return math.inf
     if L.estimated:
-        L = L.factored().scaled(1.0)  # without the label, which the result carries
+        L = L.scaled(1.0)  # without the label, which the result carries
     M = goal.curvature(np.arange(L.d)) if goal.name == "linear" else None
     name = "descent" if goal.M is None else goal.name
     rank = min(sketch.expected_rank, float(L.d))
@@ -100,85 +85,59 @@ def _limit(L: Smoothness, sketch: Sketch, goal: Goal) -> float:
 
 @dataclass(frozen=True, eq=False)
 class _Question:
-    """What is asked, and the forms by which it is told who answers it.
+    """What is asked; w: the direction Diag(w), where the structure is one."""
 
-    W: the direction, where the structure is one; split: α and β of 𝒫(M) = Diag(α∘diag M) + βM, for a distribution of
-    this form.
-    """
-
-    L: Smoothness
     problem: LargeProblem
-    sketch: Sketch
-    method: Method
     structure: Structure
     goal: Goal
-    W: DiagonalStepsize | LowRankStepsize | None
-    split: DiagonalPlusScaled | None
+    w: Vector | None
     condition: Condition
 
     @staticmethod
-    def of(
-        L: Smoothness, problem: LargeProblem, sketch: Sketch, method: Method, structure: Structure, goal: Goal
-    ) -> _Question:
-        """Raise ValueError for a goal or a direction that does not go with L."""
+    def of(problem: LargeProblem, sketch: Sketch, method: Method, structure: Structure, goal: Goal) -> _Question:
+        """Raise ValueError or TypeError for a goal or a direction that does not go with L."""
         if not isinstance(goal.M, float | None):
             msg = f"goal={goal.name!r} takes a dense L only, but for a number as strong_convexity; {ANSWERS}"
             raise NeedsDense(msg)
-        W = read_direction(structure.W) if isinstance(structure, Direction) else None
-        if W is not None and W.shape[0] != L.d:
-            msg = f"the direction W is for d={W.shape[0]} but L is {L.d}×{L.d}"
+        w = _direction(structure.W) if isinstance(structure, Direction) else None
+        if w is not None and len(w) != sketch.d:
+            msg = f"the direction W is for d={len(w)} but L is {sketch.d}×{sketch.d}"
             raise ValueError(msg)
         split = sketch.map.diagonal_plus_scaled
-        diagonal = structure == "diagonal" or isinstance(W, DiagonalStepsize)
+        diagonal = structure == "diagonal" or w is not None
         commutes = structure == "scalar" or (split is not None and (diagonal or split.is_multiple))
         condition = method.condition(sketch.map, commutes=commutes)
-        return _Question(L, problem, sketch, method, structure, goal, W, split, condition)
+        return _Question(problem, structure, goal, w, condition)
 
     @property
     def is_named(self) -> bool:
         return self.structure in ("full", "diagonal", "scalar")
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether T(D) = D𝒫(L)D, so that D ⪯ 𝒫(L)⁻¹ has a largest D, and H ⪯ 𝒫(L)⁻¹ for every D."""
-        return is_identity(self.condition.outer)
-
-    @property
-    def is_sketched(self) -> bool:
-        """Whether the update is x⁺ = x − D S ∇f(x)."""
-        return isinstance(self.method, SketchedGradient)
-
     def solve(self, settings: Settings) -> StructuredAnswer | None:
         """Return what the solver for this form finds; None without one."""
+        # T(D) = D𝒫(L)D: then D ⪯ 𝒫(L)⁻¹ has a largest D, and H ⪯ 𝒫(L)⁻¹ for every D.
+        if not is_identity(self.condition.outer):
+            return None
         if self.goal.M is not None:
             # The largest t is 1/λmax(𝒫(L)), at D = γI, which satisfies the condition.
-            return solve_structured(self.problem, "scalar", settings) if self.is_plain and self.is_named else None
-        full, law = self.structure == "full", self.sketch.map
-        descent = self.goal.name == "descent" and not (full and self.is_plain)
-        if full and self.is_sketched and isinstance(law, ScaledPlusTrace):
-            return solve_gaussian(self.L.factored().near_one, law, settings, descent=descent)
-        if descent:
-            return self._descent(settings) if full else None
-        if isinstance(self.W, LowRankStepsize):
-            return self._low_rank_direction(self.W, settings)
-        if not self.is_plain or not (self.is_named or self.W is not None):
+            return solve_structured(self.problem, "scalar", settings) if self.is_named else None
+        if self.goal.name == "descent" and self.structure != "full":
             return None
-        return solve_structured(self.problem, str(self.structure), settings, None if self.W is None else self.W.x)
+        if not (self.is_named or self.w is not None):
+            return None
+        return solve_structured(self.problem, str(self.structure), settings, self.w)
 
-    def _descent(self, settings: Settings) -> StructuredAnswer | None:
-        if self.L.is_formed or not self.is_sketched or self.split is None:
-            return None
-        L, limit = self.L.factored().near_one, math.inf
-        if self.sketch.is_exactly_unbiased:
-            limit = LimitBounds(L.d, L.log_det()).log_bound(self.sketch.expected_rank)
-        return solve_descent(L, self.split, limit, settings)
 
-    def _low_rank_direction(self, W: LowRankStepsize, settings: Settings) -> StructuredAnswer | None:
-        condition = self.problem.condition
-        if not isinstance(condition, LowRankCondition):
-            return None
-        if self.is_plain:
-            return solve_direction(metric_of_inverse(condition), W, settings)
-        if not self.is_sketched or self.split is None:
-            return None
-        return solve_direction(thin_metric(self.L.factored().near_one, self.split), W, settings)
+def _direction(W: Any) -> Vector:
+    """Return w of W = Diag(w), in units in which it is near one: only its direction counts.
+
+    Raises TypeError for any other W, ValueError for one whose numbers lie too far apart.
+    """
+    if not (isinstance(W, np.ndarray) and W.ndim == 1):
+        msg = (
+            f"the W of Direction(W) is a {type(W).__name__}, but a LowRankPlusDiagonal L takes a vector w for Diag(w); "
+            "L.todense() takes every W"
+        )
+        raise TypeError(msg)
+    power = power_of_four("the direction W", binary_exponent(W.max()), binary_exponent(W.min()))
+    return scaled_exactly("W", W, -2 * power)

@@ -268,8 +268,9 @@ def _cases(
                 yield node(DetCGD1(), "paper", sketch, "paper")
         else:
             yield node(DetCGD1(), "diagonal", sketch, paper, "diagonal")
-        if given.L.is_formed or weighted:
+        if given.L.is_formed:
             yield node(DetCGD1(), target.goal, sketch, target.goal)
+        if given.L.is_formed or weighted:
             yield node(DetCGD2(), "optimal", sketch, target.goal)
     exact = [] if rounds is None else [k for k in [_enough(given, target, rounds)] if k is not None]
     for k in sorted({*ks, *exact}):

@@ -8,7 +8,7 @@ One stepsize: ``evaluation`` (the paper's condition), ``basis`` (the same to the
 goals); ``duals``, ``quadratics`` and ``inverses`` for their bounds, ``repairs`` and ``search``
 for a feasible point, ``certificate`` for the result.
 Clients: ``conditions``, ``multipliers``, ``means``.
-Large L: ``low_rank``, ``nonnegative``, ``thin_metric``, ``roots``, ``spectral``, and ``thin`` for what they share.
+Large L: ``low_rank``, ``nonnegative``, ``roots``, and ``thin`` for what they share.
 
 No solver is called; ``quadratics`` takes a reference point from ``stepsize_solvers.numerics``, which any other may
 replace.
@@ -40,7 +40,11 @@ from stepsize_opt.proofs.conditions import (
 )
 from stepsize_opt.proofs.descent import Descent as Descent
 from stepsize_opt.proofs.evaluation import Evaluation as Evaluation
-from stepsize_opt.proofs.grams import chunks as chunks, vanishing as vanishing, weighted_gram as weighted_gram
+from stepsize_opt.proofs.grams import (
+    chunks as chunks,
+    eigenvalue_bounds as eigenvalue_bounds,
+    weighted_gram as weighted_gram,
+)
 from stepsize_opt.proofs.intervals import LOG_2 as LOG_2, Interval as Interval
 from stepsize_opt.proofs.inverses import (
     largest_floor as largest_floor,
@@ -87,10 +91,4 @@ from stepsize_opt.proofs.stationary import (
     inverse_of as inverse_of,
     limit_multipliers as limit_multipliers,
 )
-from stepsize_opt.proofs.spectral import (
-    eigenvalue_bounds as eigenvalue_bounds,
-    spectral_condition_bound as spectral_condition_bound,
-    spectral_metric_bound as spectral_metric_bound,
-)
-from stepsize_opt.proofs.thin import ProvedDiagonal as ProvedDiagonal, bound_of_multiples as bound_of_multiples
-from stepsize_opt.proofs.thin_metric import ThinMetric as ThinMetric, ThinStepsize as ThinStepsize
+from stepsize_opt.proofs.thin import ProvedDiagonal as ProvedDiagonal

@@ -1,14 +1,14 @@
-"""Gram matrices of thin matrices with many rows, a few rows at a time, with a bound on their rounding."""
+"""Gram matrices of thin matrices with many rows, a few rows at a time, with a bound on their rounding; eigenvalues."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stepsize_opt.proofs.arithmetic import Enclosed
+from stepsize_opt.proofs.arithmetic import Enclosed, enclosed
+from stepsize_opt.proofs.intervals import Interval
 from stepsize_opt.proofs.roundings import twice_gamma
 from stepsize_solvers.programs import Matrix, Vector
 
@@ -51,52 +51,21 @@ def weighted_gram(U: Matrix, weights: Vector | None, B: Matrix | None = None) ->
     return found.symmetric() if B is None else found
 
 
-@dataclass(eq=False)
-class GramSum:
-    """WᵀDiag(1/δ)W of a W that comes in chunks of rows with errors.
-
-    With ω_j² = (WᵀDiag(1/δ)W)_jj and ε_j² the same of the errors of W, an entry is off by at most γω_iω_j by rounding,
-    as in ``weighted_gram``, and by ε_iω_j + ω_iε_j + ε_iε_j by the errors.
-    """
-
-    G: Matrix
-    lost: Vector
-    parts: int = 0
-    longest: int = 0
-
-    @staticmethod
-    def of_size(n: int) -> GramSum:
-        """Return the sum of no rows."""
-        return GramSum(np.zeros((n, n)), np.zeros(n))
-
-    def add(self, W: Enclosed, delta: Vector) -> None:
-        """Add a chunk of rows."""
-        scaled = W.value / np.sqrt(delta)[:, None]
-        self.G += scaled.T @ scaled
-        error = W.error
-        self.lost += (error * error / delta[:, None]).sum(axis=0)
-        self.parts += 1
-        self.longest = max(self.longest, len(delta))
-
-    @property
-    def norms(self) -> Vector:
-        """ω."""
-        return np.sqrt(self.G.diagonal())
-
-    @property
-    def apart(self) -> Vector:
-        """ε from above."""
-        return np.asarray(np.sqrt(self.lost) * (1.0 + twice_gamma(self.longest + self.parts + _ROUNDINGS)))
-
-    def enclosed(self) -> Enclosed:
-        """Return the sum of all chunks."""
-        rounding = twice_gamma(self.longest + self.parts + _ROUNDINGS)
-        norms, apart = self.norms, self.apart
-        mixed = np.multiply.outer(apart, norms) * (1.0 + rounding)
-        error = rounding * np.multiply.outer(norms, norms) + mixed + mixed.T + np.multiply.outer(apart, apart)
-        return Enclosed(self.G, error).symmetric()
-
-
 def vanishing(values: Vector, gram: Enclosed) -> NDArray[np.bool_]:
     """Return which eigenvalues of a Gram matrix are zero up to rounding: those of columns that depend on others."""
     return np.asarray(values <= 4.0 * float(gram.error.sum(axis=1).max(initial=0.0)))
+
+
+def eigenvalue_bounds(A: Enclosed) -> tuple[Vector, Vector]:
+    """Return bounds on the eigenvalues of every symmetric positive semidefinite matrix in the enclosure, ascending.
+
+    With A = VΛVᵀ + E and VᵀV within ε of I they differ from those of Λ by a factor within 1 ± ε (Ostrowski) and by at
+    most ‖E‖ (Weyl).
+    """
+    values, V = np.linalg.eigh(A.value)
+    exact = enclosed(V)
+    apart = (exact @ np.diag(values) @ exact.T - A).norm()
+    epsilon = (exact.T @ exact).plus_diagonal(-1.0).norm()
+    near = enclosed(np.maximum(values, 0.0))
+    low = (near * (1.0 - Interval.exact(epsilon)) - apart).low
+    return np.maximum(low, 0.0), (near * (1.0 + Interval.exact(epsilon)) + apart).high

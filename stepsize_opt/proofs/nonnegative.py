@@ -17,7 +17,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 
 from stepsize_opt.proofs.arithmetic import Enclosed, enclosed, sum_of_logs
 from stepsize_opt.proofs.cholesky import log_det_from_below
@@ -30,16 +29,14 @@ from stepsize_solvers.programs import Program, Vector
 
 @dataclass(frozen=True, eq=False)
 class NonnegativeCondition:
-    """M without negative entries: an array, a scipy sparse matrix, or products whose longest sum has ``M.terms`` terms.
+    """M ⪰ 0 without negative entries: an array, or products whose longest sum has ``M.terms`` terms.
 
     It is known up to ±doubt·M entrywise, and up to an error between ∓Diag(slack) if there is one.
-    ``positive`` says that M ⪰ 0 is known; without it nothing bounds x from above.
     """
 
     M: Any
     doubt: float = 0.0
     slack: Vector | None = None
-    positive: bool = True
 
     @property
     def d(self) -> int:
@@ -49,10 +46,7 @@ class NonnegativeCondition:
     @cached_property
     def _rounding(self) -> float:
         """The relative error of a product with a nonnegative vector: doubt, and a rounding for each term."""
-        if isinstance(self.M, np.ndarray):
-            terms = len(self.M)
-        else:
-            terms = int(np.diff(self.M.indptr).max(initial=0)) if sparse.issparse(self.M) else self.M.terms
+        terms = len(self.M) if isinstance(self.M, np.ndarray) else self.M.terms
         return 2.0 * self.doubt + twice_gamma(terms + 2)
 
     def prove(self, x: Vector, u: Vector) -> ProvedDiagonal | None:
@@ -91,13 +85,13 @@ class NonnegativeCondition:
         return found + Enclosed(np.zeros_like(image), (root * root.inner(u)).high)
 
     def _bound(self, u: Vector, image: Enclosed) -> float:
-        if not (self.positive and image.low.min() > 0.0):
+        if not image.low.min() > 0.0:
             return math.inf
         d = len(u)
         return (d * (image.inner(u) / d).log() - 2.0 * image.log().total()).high
 
     def _descent_log_det(self, x: Vector) -> float:
-        """Return log det(2Diag(x) − Diag(x)MDiag(x)) from below; for a sparse M that of Diag(x), which is no larger."""
+        """Return log det(2Diag(x) − Diag(x)MDiag(x)) from below; for products that of Diag(x), which is no larger."""
         if not isinstance(self.M, np.ndarray):
             return -math.inf
         doubt = self.doubt * enclosed(self.M).row_sums()

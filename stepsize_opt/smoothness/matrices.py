@@ -46,6 +46,7 @@ from stepsize_opt.smoothness.spectrum import LimitBounds, ProvedDirections, Spec
 from stepsize_solvers.programs import Indices, Matrix, Vector
 
 T = TypeVar("T")
+_BY_FACTOR = "; give L = XᵀX + Diag(a) by its factor, LowRankPlusDiagonal(X.T, a), and nothing is made dense"
 
 
 class NeedsDense(ValueError):
@@ -56,12 +57,11 @@ class Smoothness(ABC):
     """A smoothness matrix L that was read: functions take it as L, and neither read nor prove it again.
 
     estimated: what results note of an L that is not proved, empty for one that is; is_formed: whether matrices of L's
-    size may be formed; is_dense: whether L is an array.
+    size may be formed.
     """
 
     estimated: str = ""
     is_formed: ClassVar[bool] = True
-    is_dense: bool = False
 
     @property
     @abstractmethod
@@ -92,7 +92,6 @@ class MatrixSmoothness(Immutable, Smoothness):
 
     def __init__(self, matrix: Symmetric, estimated: str = "") -> None:
         self.matrix = read_only(matrix) if isinstance(matrix, np.ndarray) else matrix
-        self.is_dense = isinstance(matrix, np.ndarray)
         self.estimated = estimated
         self._known: dict[Any, Any] = {}
 
@@ -116,7 +115,7 @@ class MatrixSmoothness(Immutable, Smoothness):
         if isinstance(L, np.ndarray):
             return L if indices.size == len(L) else np.asarray(L[np.ix_(indices, indices)])
         # From the arrays of the rows themselves: indexing columns costs scipy O(d) for each block.
-        check_dense("a sparse matrix", indices.size)
+        check_dense("a connected part of the sparse L", indices.size, _BY_FACTOR)
         first = L.indptr[indices]
         lengths = L.indptr[indices + 1] - first
         entries = np.repeat(first - np.cumsum(lengths) + lengths, lengths) + np.arange(lengths.sum())
@@ -180,7 +179,7 @@ class MatrixSmoothness(Immutable, Smoothness):
         return cast(T, self._known[key])
 
     def __repr__(self) -> str:
-        kind = "dense" if self.is_dense else "sparse"
+        kind = "dense" if isinstance(self.matrix, np.ndarray) else "sparse"
         return f"MatrixSmoothness(d={self.d}, {kind}{', certified=False' if self.estimated else ''})"
 
 

@@ -12,7 +12,7 @@ import torch
 from scipy.linalg import solve_triangular
 from torch import Tensor
 
-from stepsize_opt.large import BlockStepsize, DiagonalStepsize, InverseStepsize, LowRankStepsize
+from stepsize_opt.large import BlockStepsize, DiagonalStepsize, InverseStepsize
 from stepsize_opt.sketches import CoordinatesDraw, FactorDraw, LayersDraw
 from stepsize_opt.smoothness import ThinDirections
 
@@ -149,8 +149,6 @@ def operator(matrix: Any, like: Tensor) -> Operator:
         return Scaled(1.0 if matrix is None else matrix)
     if isinstance(matrix, DiagonalStepsize):
         return Scaled(tensor(matrix.x))
-    if isinstance(matrix, LowRankStepsize):
-        return LowRank(tensor(matrix.a), tensor(matrix.V), matrix.sign)
     if isinstance(matrix, InverseStepsize):
         half = solve_triangular(matrix.C, np.asarray(matrix.U.T), lower=True).T
         return LowRank(tensor(matrix.p), tensor(matrix.p[:, None] * half), -1.0)

@@ -23,7 +23,6 @@ from benchmarks.harness import GAP, Measured, main, shortest, timed
 from benchmarks.native import synthetic
 from stepsize_opt import (
     Direction,
-    Gaussian,
     IndependentSampling,
     LowRankPlusDiagonal,
     RandK,
@@ -34,7 +33,6 @@ from stepsize_opt import (
 from stepsize_solvers.programs import Matrix
 from stepsize_validation.bench.worker import peak_megabytes
 
-_DESCENT = "descent metric"
 _GIBIBYTES = 4.0
 
 
@@ -57,8 +55,8 @@ def _low_rank(d: int, rank: int) -> LowRankPlusDiagonal:
     return LowRankPlusDiagonal(rows.T * np.sqrt(0.25 / d), 1e-4)
 
 
-def _stepsize(L: Any, sketch: Any = RandK, **options: Any) -> Any:
-    return optimal_stepsize(L, sketch(L.shape[0], L.shape[0] // 100), **options)
+def _stepsize(L: Any, **options: Any) -> Any:
+    return optimal_stepsize(L, RandK(L.shape[0], L.shape[0] // 100), **options)
 
 
 # The answers, for an L that is dense or not.
@@ -70,12 +68,7 @@ ANSWERS: dict[str, Callable[[Any], Any]] = {
 }
 # Those for which a dense L of these sizes takes too long.
 WITHOUT_DENSE: dict[str, Callable[[Any], Any]] = {
-    _DESCENT: partial(_stepsize, goal="descent"),
-    "Gaussian": partial(_stepsize, sketch=Gaussian),
     "multiple of 1/diag L": lambda L: _stepsize(L, structure=Direction(1.0 / L.diagonal())),
-    "multiple of the inverse, det-CGD2": lambda L: _stepsize(
-        L, algorithm="det-CGD2", structure=Direction(compression_limit(L, L.shape[0] // 100).D)
-    ),
 }
 
 
@@ -118,8 +111,7 @@ def large(quick: bool) -> Iterator[Measured]:
             yield Measured("scale: processor seconds", case, one.seconds, note=rounds)
             yield Measured("scale: GiB", case, one.gibibytes, at_most=_GIBIBYTES)
             if one.gap is not None:
-                # The bound is for every D; that of the descent metric is a diagonal plus low rank.
-                yield Measured("scale: certified gap", case, one.gap, at_most=None if kind == _DESCENT else GAP)
+                yield Measured("scale: certified gap", case, one.gap, at_most=GAP)
         exponent = float(np.log10(seen[sizes[-1]].seconds / seen[sizes[-2]].seconds))
         # At d = 10⁴ the overhead of a call still shows.
         yield Measured("scale: growth, exponent of d", name, exponent, at_most=None if quick else 1.1)

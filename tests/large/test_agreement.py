@@ -21,7 +21,6 @@ from stepsize_opt import (
     RandK,
     Sketch,
     certify,
-    compression_limit,
     optimal_stepsize,
     smoothness,
 )
@@ -67,7 +66,7 @@ def agree(L: LowRankPlusDiagonal, sketch: Sketch, call: dict[str, Any]) -> Steps
     assert large.certificate.log_det <= dense.certificate.upper_bound + slack
     assert dense.certificate.log_det <= large.certificate.upper_bound + slack
     assert large.limit >= dense.rate * (1.0 - 1e-9)
-    assert large.rate > 0.8 * dense.rate  # 0.91 and more in trials of the descent metric, the rate itself elsewhere
+    assert large.rate == pytest.approx(dense.rate, rel=1e-5)
     D, vector = large.D.todense(), np.linspace(-1.0, 1.0, d)
     np.testing.assert_allclose(large.D @ vector, D @ vector, rtol=1e-9, atol=1e-12 * np.abs(D).max())
     np.testing.assert_allclose(large.D.diagonal(), D.diagonal(), rtol=1e-9)
@@ -75,9 +74,9 @@ def agree(L: LowRankPlusDiagonal, sketch: Sketch, call: dict[str, Any]) -> Steps
     H = get_method(large.algorithm).descent_metric(D, L.todense(), sketch)
     assert np.linalg.eigvalsh(H)[0] > 0.0
     assert large.descent_log_det <= np.linalg.slogdet(H)[1] + slack
-    if large.satisfies_condition:
-        rounding = 1e-9 * np.abs(D).max() if isinstance(sketch, Gaussian) else 1e-12
-        assert np.linalg.eigvalsh(H - D)[0] >= -rounding
+    assert large.satisfies_condition
+    rounding = 1e-9 * np.abs(D).max() if isinstance(sketch, Gaussian) else 1e-12
+    assert np.linalg.eigvalsh(H - D)[0] >= -rounding
     judged = H if large.goal == "descent" else D
     assert large.log_det == pytest.approx(np.linalg.slogdet(judged)[1], abs=1e-6 * d)
     return large
@@ -111,42 +110,28 @@ def test_a_sparse_factor(seed: int, d: int, data: st.DataObject) -> None:
     assert agree(L, sketch, {"structure": Direction(rng.uniform(0.1, 3.0, d))}).gap <= 1e-6
 
 
-@settings(max_examples=10)
-@given(seed=seeds, d=st.integers(2, 20), size=st.floats(0.05, 5.0), data=st.data())
-def test_the_descent_metric(seed: int, d: int, size: float, data: st.DataObject) -> None:
-    L = low_rank(seed, d, data.draw(st.integers(1, min(d, 4))), size)
-    large = agree(L, data.draw(sampling(d, data.draw(st.integers(1, d)))), DESCENT)
-    assert large.D.log_det() == pytest.approx(np.linalg.slogdet(large.D.todense())[1], abs=1e-9 * d)
-
-
 @settings(max_examples=15)
 @given(seed=seeds, d=st.integers(2, 20), algorithm=st.sampled_from(["det-CGD1", "det-CGD2"]), data=st.data())
 def test_multiples_of_a_direction(seed: int, d: int, algorithm: str, data: st.DataObject) -> None:
     rng, L = np.random.default_rng(seed), low_rank(seed, d, 2)
     sketch = data.draw(st.sampled_from([RandK(d, 1), RandK(d, max(1, d // 2)), IndependentSampling(np.full(d, 0.3))]))
     w = rng.uniform(0.1, 3.0, d)
-    W: Any = data.draw(
-        st.sampled_from([w, LowRankPlusDiagonal(rng.standard_normal((d, 1)), w), compression_limit(L, 1).D])
-    )
-    call = {"algorithm": algorithm, "structure": Direction(W)}
+    call = {"algorithm": algorithm, "structure": Direction(w)}
     large = agree(L, sketch, call)
     assert large.gap <= 1e-6
-    D, shape = large.D.todense(), formed(call)["structure"].W
-    np.testing.assert_allclose(D / D[0, 0], shape / shape[0, 0], rtol=1e-9, atol=1e-12 * np.abs(shape).max())
+    np.testing.assert_allclose(large.D.diagonal() / large.D.diagonal()[0], w / w[0], rtol=1e-9)
     # Vectors and operators are directions for a dense L, too.
-    one, other = (optimal_stepsize(L.todense(), sketch, **asked).rate for asked in (call, formed(call)))
-    assert one == pytest.approx(other, rel=1e-9)
+    asked = [call, formed(call), call | {"structure": Direction(large.D)}]
+    one, other, again = (optimal_stepsize(L.todense(), sketch, **each).rate for each in asked)
+    assert one == pytest.approx(other, rel=1e-9) and one == pytest.approx(again, rel=1e-9)
 
 
 @settings(max_examples=15)
 @given(seed=seeds, d=st.integers(2, 16), size=st.floats(0.1, 10.0), data=st.data())
 def test_a_gaussian_sketch(seed: int, d: int, size: float, data: st.DataObject) -> None:
     sketch, r = Gaussian(d, data.draw(st.integers(1, d))), data.draw(st.integers(1, min(3, d)))
-    call = data.draw(st.sampled_from([{}, DESCENT, DET_CGD2, {**DET_CGD2, **DIAGONAL}, SCALAR]))
-    own = 0.3 if call in ({}, DESCENT) else None
-    large = agree(low_rank(seed, d, r, size, own), sketch, call)
-    assert large.status == "optimal" or "one sign only" in large.message
-    assert large.gap < 0.05
+    call = data.draw(st.sampled_from([DET_CGD2, {**DET_CGD2, **DIAGONAL}, SCALAR]))
+    assert agree(low_rank(seed, d, r, size), sketch, call).status == "optimal"
 
 
 @pytest.mark.parametrize("goal", ["euclidean", "linear"])
@@ -168,16 +153,7 @@ def test_factors_without_full_rank(d: int, U: Any) -> None:
     for sketch in (RandK(d, max(1, d // 2)), Identity(d)):
         for call in PLAIN:
             agree_and_be_optimal(L, sketch, call)
-    constant = LowRankPlusDiagonal(np.repeat(U, d, axis=0), 0.5)
-    for call in ({}, DESCENT):
-        assert agree(constant, Gaussian(d, 1), call).status == "optimal"
-
-
-@pytest.mark.parametrize("shape", [(24, 5), (8, 8), (8, 25)])
-@pytest.mark.parametrize("call", [{}, DESCENT], ids=["paper", "descent"])
-def test_columns_that_depend_on_others_are_no_directions(shape: tuple[int, int], call: dict[str, Any]) -> None:
-    U = np.ones(shape) / np.sqrt(shape[0] * shape[1])
-    assert agree(LowRankPlusDiagonal(U, 1.0), Gaussian(shape[0], 2), call).status == "optimal"
+    agree_and_be_optimal(LowRankPlusDiagonal(np.repeat(U, d, axis=0), 0.5), Gaussian(d, 1), DET_CGD2)
 
 
 def test_a_diagonal_stepsize_of_data_with_more_rows_than_features() -> None:
@@ -187,14 +163,6 @@ def test_a_diagonal_stepsize_of_data_with_more_rows_than_features() -> None:
         thin = agree(L, RandK(30, k), DIAGONAL)
         assert thin.status == "optimal"
         assert certify(np.diag(thin.D.diagonal()), L.todense(), RandK(30, k), dual=np.eye(30)).margin > -1e-12
-
-
-def test_a_condition_that_is_met_in_every_direction_at_once_costs_some_digits() -> None:
-    """D = γL⁻¹ with 𝒫(M) = M/q: D − T(D) is near zero as a whole, and so is what the proof has to work with."""
-    L = low_rank(0, 30, 2, own=0.5)
-    large = agree(L, BernQ(0.4, 30), {"structure": Direction(compression_limit(L, 5).D)})
-    assert large.gap <= 1e-2
-    assert (large.status == "optimal") == (large.gap <= 1e-6)
 
 
 def test_an_inverse_that_rounding_keeps_from_the_tolerance_is_inaccurate() -> None:
@@ -213,21 +181,6 @@ def test_a_sketch_that_commutes_gives_the_inverse() -> None:
         assert result.D.todense() == pytest.approx(0.3 * np.linalg.inv(L.todense()))
 
 
-def test_a_large_sparse_matrix_has_a_feasible_answer_that_tells_what_is_not_proved() -> None:
-    d = 5000
-    band = sparse.diags_array([np.full(d - 1, 0.4), np.ones(d), np.full(d - 1, 0.4)], offsets=[-1, 0, 1])
-    result = optimal_stepsize(band, RandK(d, 50), structure="diagonal")
-    assert isinstance(result, StepsizeResult)
-    assert result.certificate.feasible and result.status == "optimal_inaccurate"
-    assert "not proved" in result.message
-    # The same matrix by its factor is proved: L = XXᵀ + Diag.
-    X = sparse.diags_array([np.full(d, 0.8), np.full(d - 1, 0.5)], offsets=[0, -1])
-    own = band.diagonal() - (X @ X.T).diagonal()
-    proved = optimal_stepsize(LowRankPlusDiagonal(X, own), RandK(d, 50), structure="diagonal")
-    assert proved.status == "optimal"
-    assert proved.log_det == pytest.approx(result.log_det, abs=1e-6 * d)
-
-
 def test_a_million_coordinates_need_no_dense_matrix() -> None:
     rng = np.random.default_rng(0)
     d = 10**6
@@ -240,10 +193,3 @@ def test_a_million_coordinates_need_no_dense_matrix() -> None:
     assert split is not None
     Dg = result.D @ g
     np.testing.assert_allclose(split.alpha * L.diagonal() * Dg + split.beta * (L @ Dg), g, rtol=1e-6, atol=1e-6)
-
-
-@pytest.mark.parametrize("call", [{}, DESCENT], ids=["paper", "descent"])
-def test_ten_thousand_coordinates_with_a_gaussian_sketch(call: dict[str, Any]) -> None:
-    d = 10_000
-    L = LowRankPlusDiagonal(np.random.default_rng(0).standard_normal((d, 4)) / np.sqrt(d), 1e-3)
-    assert optimal_stepsize(L, Gaussian(d, 100), **call).status == "optimal"

@@ -22,8 +22,6 @@ from stepsize_opt import (
     optimal_stepsize,
     plan,
 )
-from stepsize_opt.inputs import LARGE
-from stepsize_opt.large import LowRankStepsize
 from stepsize_solvers.programs import Vector
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -43,20 +41,13 @@ def matrix(kind: str, n: int) -> LowRankPlusDiagonal:
     return LowRankPlusDiagonal(factor * math.ldexp(1.0, n), np.ldexp(own, 2 * n))
 
 
-def direction(n: int) -> Direction:
-    """A diagonal plus low rank near 1/L."""
-    return Direction(LowRankStepsize(np.ldexp(1.0 / OWN, -2 * n), np.ldexp(U[:, :1], -n), 1.0))
-
-
 STEPSIZES: dict[str, tuple[str, Sketch, dict[str, Any]]] = {
     "full": ("dense", RandK(D, 3), {"algorithm": "det-CGD2"}),
-    "descent": ("dense", RandK(D, 3), {**GOALS["descent"]}),
+    "descent": ("dense", RandK(D, 3), {"algorithm": "det-CGD2", **GOALS["descent"]}),
     "diagonal": ("dense", SKETCH, {"structure": "diagonal"}),
     "scalar": ("dense", SKETCH, {"structure": "scalar"}),
     "multiples of a vector": ("dense", SKETCH, {"structure": lambda n: Direction(np.ldexp(1.0 / OWN, -2 * n))}),
-    "multiples of low rank": ("dense", SKETCH, {"structure": direction}),
-    "full, gaussian": ("constant diagonal", Gaussian(D, 3), {}),
-    "descent, gaussian": ("constant diagonal", Gaussian(D, 3), {**GOALS["descent"]}),
+    "full, gaussian": ("dense", Gaussian(D, 3), {"algorithm": "det-CGD2"}),
     "diagonal, sparse": ("sparse", SKETCH, {"structure": "diagonal"}),
     "scalar, sparse": ("sparse", SKETCH, {"structure": "scalar"}),
     "euclidean": ("dense", SKETCH, {"structure": "diagonal", **GOALS["euclidean"]}),
@@ -121,13 +112,6 @@ def test_a_plan_has_the_same_rounds_in_all_units(n: int) -> None:
     ]
     rounds = [[row.rounds for row in one.rows] for one in plans]
     assert rounds[0] == rounds[1]
-
-
-def test_a_sparse_matrix_far_from_one() -> None:
-    d = LARGE + 10
-    band = sparse.diags_array([np.full(d - 1, 0.4), np.ones(d), np.full(d - 1, 0.4)], offsets=[-1, 0, 1])
-    one, far = (optimal_stepsize(c * band, RandK(d, 2), structure="diagonal") for c in (1.0, 2.0**900))
-    np.testing.assert_allclose(np.ldexp(far.D.diagonal(), 900), one.D.diagonal(), rtol=1e-9)
 
 
 def test_the_numbers_given_are_kept() -> None:

@@ -241,7 +241,6 @@ def test_an_l_that_is_not_formed_has_the_rows_of_the_dense_one() -> None:
     assert {(r.method, r.stepsize) for r in large.rows} == {
         ("GD", "γI"),
         ("det-CGD1", "diagonal"),
-        ("det-CGD1", "descent"),
         ("det-CGD2", "optimal"),
         ("feedback", "measured"),
         ("subspace", "optimal"),

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import sparse
 
 from shared.unreduced import optimal_unreduced
 from stepsize_opt import RandK, optimal_stepsize
@@ -47,7 +46,7 @@ def cases(seed: int, d: int) -> list[Case]:
     return [
         Case(LowRankCondition(a, a, 1.0, U, 1e-15), M, best.point.x, K),
         Case(NonnegativeCondition(P), P, x, y),
-        Case(NonnegativeCondition(sparse.csr_array(P), 1e-15), P, x, y),
+        Case(NonnegativeCondition(P, 1e-15), P, x, y),
     ]
 
 

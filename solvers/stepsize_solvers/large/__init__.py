@@ -7,9 +7,6 @@ with d rows
 
 and the inequality between the means makes of it  Σ log x_j ≤ d log(tr(QᵀMQ)/d) − Σ log ‖(MQ)_j‖².  It is an equality at
 the best x for MQ = Diag(x)⁻¹Q with rows of Q of the norms √x_j.  Each method returns points with such x and Q.
-
-Two modules are about other D: ``metric`` about the descent metric of a diagonal plus low rank, ``spectral`` about D
-with the eigenvectors of L.
 """
 
 from stepsize_solvers.large.balancing import (
@@ -20,15 +17,4 @@ from stepsize_solvers.large.balancing import (
 from stepsize_solvers.large.low_rank import (
     LowRankPoint as LowRankPoint,
     solve_low_rank as solve_low_rank,
-)
-from stepsize_solvers.large.metric import (
-    MOST_METRIC_STEPS as MOST_METRIC_STEPS,
-    MetricModel as MetricModel,
-    MetricPoint as MetricPoint,
-    solve_metric as solve_metric,
-)
-from stepsize_solvers.large.spectral import (
-    MOST_SPECTRAL_STEPS as MOST_SPECTRAL_STEPS,
-    SpectralModel as SpectralModel,
-    solve_spectral as solve_spectral,
 )
