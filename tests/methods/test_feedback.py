@@ -236,9 +236,11 @@ def test_basis_is_orthonormal_in_every_form_of_L() -> None:
 def test_the_record_of_a_run() -> None:
     f = _label_sorted(2)
     feedback = Feedback(f.smoothness(), 3, clients=2)
-    record = run_feedback(f, feedback, floats=400)
-    assert 395.0 < record.floats[-1] <= 400.0 and record.places[-1] == 3.0 * record.iterations
-    assert record.floats[-1] == 1.0 + 3.0 * record.iterations + record.checked.sum()
+    record = run_feedback(f, feedback, floats=865)
+    assert 860.0 < record.floats[-1] <= 865.0 and record.places[-1] == 3.0 * record.iterations
+    assert record.floats[-1] == 466.0 + 3.0 * record.iterations + record.checked.sum()
+    with pytest.raises(ValueError, match="floats"):
+        run_feedback(f, feedback, floats=466)
     assert np.all(np.diff(record.decrease) >= 0.0)
     assert np.array_equal(record.accepted & record.checked, np.diff(record.values) < 0.0)
     for show in ("excess", "bound"):
@@ -269,3 +271,38 @@ def test_bad_input() -> None:
         server.state()
     with pytest.raises(ValueError, match="clients of the Feedback"):
         run_feedback(Quadratic(np.eye(2), np.ones(2)), feedback)
+
+
+def test_the_metric_of_one_client() -> None:
+    """A of the largest eigenvectors of L₁ and the next eigenvalue; of a small L₁ all of it."""
+    f = _label_sorted(4)
+    L1 = f.client_smoothness()[0]
+    feedback = Feedback.from_client(L1, clients=4)
+    assert (feedback.k, feedback.clients, feedback.certified) == (1, 4, False)
+    w, V = np.linalg.eigh(L1)
+    w[: -feedback.L.matrix.U.shape[1]] = w[-5]
+    A = np.column_stack([feedback.step(row) for row in np.eye(f.d)])
+    np.testing.assert_allclose(A @ A.T, (V / w) @ V.T, rtol=1e-9, atol=1e-9 / w[0])
+    assert feedback.setup_floats == (121 / 4, 121)
+    small = Feedback.from_client(np.diag([1.0, 2.0, 3.0]), 2, clients=2)
+    assert small.k == 2 and small.setup_floats == (1.5, 3)
+    record = run_feedback(f, feedback, floats=600.0)
+    assert record.floats[0] == 1 + 121 / 4 and record.values[-1] < 0.2 * record.values[0]
+    for bad in (np.diag([1.0, 1.0, 0.0, 0.0, 0.0, 0.0]), np.ones((2, 3))):
+        with pytest.raises(ValueError, match="L1"):
+            Feedback.from_client(bad)
+    with pytest.raises(ValueError, match="rank"):
+        Feedback.from_client(L1, rank=0)
+
+
+def test_the_floats_of_a_setup() -> None:
+    """A dense L is its triangle, a diagonal one its diagonal, a factor of r columns one pass with r + 1 vectors."""
+    thin = LowRankPlusDiagonal(np.ones((6, 2)), 1.0)
+    for L, floats in (
+        (None, 0),
+        (np.ones((3, 3)) + np.eye(3), 6),
+        (np.diag([1.0, 2.0]), 2),
+        (thin, 18),
+        ([thin, np.eye(2)], 20),
+    ):
+        assert Feedback(L, 1, clients=3).setup_floats == (floats, floats)

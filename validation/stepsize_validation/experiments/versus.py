@@ -199,9 +199,10 @@ def momentum_points(step: Any, gradient: Evaluation, x: Vector, generators: Gene
 
 
 def feedback_trace(problem: Problem, f: Federated, feedback: Feedback) -> Trace:
-    """Run error feedback with a measured stepsize to the budget."""
-    record = run_feedback(f, feedback, floats=problem.budget)
-    floats = record.floats + baselines.PLACE * record.places
+    """Run error feedback with a measured stepsize to the budget, which the setup is not part of."""
+    setup = feedback.setup_floats.mean
+    record = run_feedback(f, feedback, floats=problem.budget + setup)
+    floats = record.floats - setup + baselines.PLACE * record.places
     within = floats <= problem.budget
     return Trace(floats[within], (record.values - problem.least)[within, None])
 

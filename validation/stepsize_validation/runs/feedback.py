@@ -42,8 +42,8 @@ class FeedbackRun(Shown):
     accepted : numpy.ndarray
         Whether x moved to y, shape (K,).
     floats : numpy.ndarray
-        Floats that a client has sent after 0, …, K rounds, on average over the clients, shape (K + 1,); the value of f
-        at the start is one of them.
+        Floats that a client has sent after 0, …, K rounds, on average over the clients, shape (K + 1,); the setup and
+        the value of f at the start are among them.
     places : numpy.ndarray
         Indices that a client has sent, in the same way.
     final_point : numpy.ndarray
@@ -141,7 +141,7 @@ def run_feedback(
     rounds
         The largest number of rounds; 1000 where ``floats`` is not given either.
     floats
-        The run ends before a client sends more floats.
+        The run ends before a client sends more floats on average, the setup of the ``Feedback`` included.
     start
         x⁰, default 0.
 
@@ -166,13 +166,17 @@ def run_feedback(
         msg = f"objective must have the {feedback.clients} clients of the Feedback: Feedback(L, k, clients=n)"
         raise ValueError(msg)
     budget = math.inf if floats is None else positive_number("floats", floats)
+    start_floats = 1.0 + feedback.setup_floats.mean
+    if budget < start_floats + feedback.floats:
+        msg = f"floats must have room for one round after the {start_floats:g} floats of setup and f(x0), got {floats}"
+        raise ValueError(msg)
     most = whole_number("rounds", rounds) if rounds is not None else 1000 if floats is None else math.inf
     x0 = np.zeros(objective.d) if start is None else real_array("start", start)
     server = feedback.server(feedback.vector("start", x0, objective.d), objective.value(x0[None]))
     clients = [feedback.client(i) for i in range(feedback.clients)]
     gradients = _gradients(objective, server.x)
     values = [server.f]
-    sent = [1.0]
+    sent = [start_floats]
     bounds: list[float] = []
     decrease: list[float] = []
     checked: list[bool] = []
