@@ -16,7 +16,6 @@ import numpy as np
 from stepsize_solvers.closed_forms import closed_form, optimum
 from stepsize_solvers.families import solve_families
 from stepsize_solvers.interior import (
-    BasisMaker,
     Condition,
     ConditionPoint,
     DampedNewton,
@@ -24,6 +23,7 @@ from stepsize_solvers.interior import (
     Factorised,
     Floor,
     FloorPoint,
+    Former,
     MetricPoint,
     Whitening,
     cold_start,
@@ -152,17 +152,17 @@ def _solve_condition(family: Family, pattern: Pattern, settings: Settings, optio
     if found is not None:
         return found
     progress: Progress[ConditionPoint] = Progress(pattern.d, Limits.of(settings, _MOST_STEPS), *_CONDITION)
-    over = listed(family.Q, pattern, _most_condition_unknowns(family.Q, pattern))
+    unknowns = listed(family.Q, pattern, _most_condition_unknowns(family.Q, pattern))
     P = family.Q.hadamard_matrix
     if is_graded(family.Q) and P is not None:
         family = replace(family, Q=Hadamard(P))  # sums of a structured map lose the small coefficients
     single = pattern.is_full and pattern.d >= options.single_precision_from
-    problem = Condition(family, pattern, settings.tol, progress.work, over, single)
+    problem = Condition(family, pattern, settings.tol, progress.work, unknowns, single)
     start = None if settings.warm_start is None else warm_start(problem, settings.warm_start)
     start = start or cold_start(problem)
     if start is None:
         return _failure("no strictly feasible start: B or W is not numerically positive definite")
-    drive, first = Drive(problem, progress), problem.lowered(start)
+    drive, first = Drive(problem, progress), problem.in_single(start)
     return _pair(progress.run(lambda: drive.run(first)), progress)
 
 
@@ -201,13 +201,13 @@ def _balanced(M: Matrix, limits: Limits) -> Outcome | None:
 # ---------------------------------------------------------------- the metric
 
 
-def _solve_metric(left: Family, pattern: Pattern, settings: Settings) -> Outcome:
+def _solve_metric(family: Family, pattern: Pattern, settings: Settings) -> Outcome:
     """The largest log det of the metric."""
-    D = metric_start(left, pattern, _warm_stepsize(settings, pattern))
+    D = metric_start(family, pattern, _warm_stepsize(settings, pattern))
     if D is None:
         return _failure("no start with a positive definite metric was found")
     progress: Progress[MetricPoint] = Progress(pattern.d, Limits.of(settings, _MOST_METRIC_STEPS), *_METRIC)
-    method = DampedNewton(left, pattern, progress)
+    method = DampedNewton(family, pattern, progress)
     status = progress.run(lambda: method.run(D))
     best = progress.best
     if best is None:
@@ -215,23 +215,23 @@ def _solve_metric(left: Family, pattern: Pattern, settings: Settings) -> Outcome
     return Outcome(status, best.point.D, (best.point.Y[None],), _stats(progress))
 
 
-def _solve_floor(left: Family, floor: Matrix, pattern: Pattern, settings: Settings) -> Outcome:
+def _solve_floor(family: Family, floor: Matrix, pattern: Pattern, settings: Settings) -> Outcome:
     """The largest t, in one basis after the other until one of them ends the path; cold after a warm start that fails.
 
     Where G of a warm start is nearly singular, the path breaks down at its first step.
     """
     progress: Progress[FloorPoint] = Progress(pattern.d, Limits.of(settings, _MOST_METRIC_STEPS), *_FLOOR)
-    over = listed(left.Q, pattern, Sizes.FLOOR_DENSE_UNKNOWNS_AFTER_BREAKDOWN)
-    whitened = Whitening(left, pattern)
-    bases: tuple[BasisMaker, ...] = (whitened,)
-    if over is not None:
-        dense = Factorised(left, pattern, over)
-        first = listed(left.Q, pattern, Sizes.FLOOR_DENSE_UNKNOWNS) is not None
-        bases = (dense, whitened) if first else (whitened, dense)
-    problem = Floor(left, floor, bases, settings.tol, progress.work)
+    unknowns = listed(family.Q, pattern, Sizes.FLOOR_DENSE_UNKNOWNS_AFTER_BREAKDOWN)
+    whitened = Whitening(family, pattern)
+    formers: tuple[Former, ...] = (whitened,)
+    if unknowns is not None:
+        dense = Factorised(family, pattern, unknowns)
+        first = listed(family.Q, pattern, Sizes.FLOOR_DENSE_UNKNOWNS) is not None
+        formers = (dense, whitened) if first else (whitened, dense)
+    problem = Floor(family, floor, formers, settings.tol, progress.work)
     warm, status = _warm_stepsize(settings, pattern), Status.INACCURATE
     for start in (None,) if warm is None else (warm, None):
-        D = metric_start(left, pattern, start)
+        D = metric_start(family, pattern, start)
         found = None if D is None else problem.first(D)
         if found is not None and status is Status.INACCURATE:
             progress.stalled = 0

@@ -174,7 +174,7 @@ def test_a_breakdown_hands_over_to_the_next_formulation(d: int, calls: int, monk
     B, Q, original = spectrum(d, 1e3), rand_k(d, 3), driver.Drive.next
 
     def broken(self: Any, p: Any) -> Any:
-        first = self.problem.over is not None if d == 10 else self.problem.single
+        first = self.problem.unknowns is not None if d == 10 else self.problem.single
         return None if first and self.progress.steps >= calls else original(self, p)
 
     monkeypatch.setattr(driver.Drive, "next", broken)

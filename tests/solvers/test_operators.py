@@ -17,7 +17,7 @@ from stepsize_solvers.interior.condition import FullJacobian
 from stepsize_solvers.interior.dense import listed
 from stepsize_solvers.interior.diagonal import DiagonalPoint, _Newton
 from stepsize_solvers.interior.floor import Factorised
-from stepsize_solvers.interior.frame import curvature_loss, nesterov_todd
+from stepsize_solvers.interior.frame import nesterov_todd
 from stepsize_solvers.interior.metric import KrylovSystem
 from stepsize_solvers.interior.starts import (
     best_multiple,
@@ -97,7 +97,10 @@ def test_a_frame_has_the_quadratic_its_adjoint_and_moves(a: float, shape: str, n
     adjoint = frame.coslope(Y)
     np.testing.assert_allclose(adjoint, frame.project(adjoint), atol=1e-12 * np.abs(adjoint).max())
     assert np.vdot(first, Y) == pytest.approx(np.vdot(X, adjoint), rel=1e-9)
-    for precise, rough in ((first, frame.low.slope(X.astype(np.float32))), (adjoint, frame.low.coslope(np.float32(Y)))):
+    for precise, rough in (
+        (first, frame.single.slope(X.astype(np.float32))),
+        (adjoint, frame.single.coslope(np.float32(Y))),
+    ):
         assert rough.dtype == np.float32
         np.testing.assert_allclose(rough, precise, atol=1e-4 * np.abs(precise).max())
     found = frame.moved(X)
@@ -106,8 +109,7 @@ def test_a_frame_has_the_quadratic_its_adjoint_and_moves(a: float, shape: str, n
     np.testing.assert_allclose(moved.D, frame.C.A @ (EYE + X) @ frame.C.A.T, atol=1e-11)
     np.testing.assert_allclose(frame.C.A @ T, moved.C.A, atol=1e-11)
     np.testing.assert_allclose(moved.E.A.T @ moved.C.A, EYE, atol=1e-11)
-    Bt = np.diag(moved.Bt) if moved.Bt.ndim == 1 else moved.Bt
-    np.testing.assert_allclose(moved.C.A.T @ B @ moved.C.A, Bt, atol=1e-11)
+    np.testing.assert_allclose(moved.C.A.T @ B @ moved.C.A, moved.matrix(), atol=1e-11)
     assert moved.log_det == pytest.approx(np.linalg.slogdet(moved.D)[1], abs=1e-10)
 
 
@@ -149,7 +151,7 @@ every_problem = pytest.mark.parametrize(("kind", "shape", "dense"), PROBLEMS)
 
 
 def frame_of(p: Any) -> Frame:
-    return p.frame if isinstance(p, ConditionPoint) else p.basis.frame
+    return p.frame if isinstance(p, ConditionPoint) else p.basis
 
 
 def residual(p: Any, problem: Any, X: Matrix, Zt: Matrix) -> Matrix:
@@ -198,30 +200,30 @@ def test_a_step_solves_its_equations(kind: str, shape: str, dense: bool, name: s
     for before in (None, step):
         s = 0.1 * p.scaling.mu
         found = system.step(s, before)
-        dZ, c = found.change_of_Z, p.scaling.aim(s)
+        dZ, c = found.dZ, p.scaling.aim(s)
         if before is not None:
             dF = p.slope(before.X, before.dt)
-            c = c - p.bend(before.X) - p.scaling.second_order(dF, before.change_of_Z)
+            c = c - p.bend(before.X) - p.scaling.second_order(dF, before.dZ)
         slope = p.slope(found.X, found.dt)
         np.testing.assert_allclose(slope + W @ dZ @ W, c, atol=1e-5 * np.abs(c).max())
         if kind == "floor":
             assert abs(float(np.vdot(p.Et, dZ))) <= 1e-6 * np.abs(dZ).max() * np.abs(p.Et).sum()
         if dense or kind == "floor":  # where K is inverted, not approximated
             along = [residual(p, problem, t * found.X, p.Zt + t * dZ) for t in (h, -h)]
-            r = p.residual if before is None else p.residual + p.residual_bend(before.X, before.change_of_Z)
+            r = p.residual if before is None else p.residual + p.residual_bend(before.X, before.dZ)
             np.testing.assert_allclose((along[0] - along[1]) / (2.0 * h), -r, atol=1e-3 * (1.0 + np.abs(r).max()))
     assert 0.0 < system.longest(step)
     length = min(0.5, 0.5 * system.longest(step))
     new = problem.moved(p, step, length)
     assert new is not None
     np.testing.assert_allclose(new.D, p.D + length * frame.change(step.X), atol=1e-9 * np.abs(p.D).max())
-    Z = p.Z + length * frame.dual(step.change_of_Z)
+    Z = p.Z + length * frame.dual(step.dZ)
     np.testing.assert_allclose(new.Z, Z, atol=1e-7 * np.abs(Z).max())
     # Of first order, a step of the length a towards s = 0 leaves the share 1 − a of ⟨Z, F⟩.
     aim = system.step(0.0)
-    change = float(np.vdot(p.Zt, p.slope(aim.X, aim.dt)) + np.vdot(aim.change_of_Z, p.Ft))
+    change = float(np.vdot(p.Zt, p.slope(aim.X, aim.dt)) + np.vdot(aim.dZ, p.Ft))
     assert change == pytest.approx(-float(np.vdot(p.Zt, p.Ft)), rel=1e-4)
-    assert 1.0 - system.left(aim) == pytest.approx(min(1.0, system.longest(aim)), rel=0.5)
+    assert 1.0 - system.share_left(aim) == pytest.approx(min(1.0, system.longest(aim)), rel=0.5)
 
 
 @every_map
@@ -238,31 +240,31 @@ def test_the_bounds_of_a_point_are_those_of_the_theory(shape: str, name: str) ->
         assert found.upper == pytest.approx(bound(program, found.scale * p.D, (p.Z[None],)), abs=1e-8)
     for D0, Z in ((-p.D, p.Z), (p.D, -p.Z)):
         other = problem.point(D0, Z)
-        assert other is None or other.found_scaling is None
+        assert other is None or other.scaling_or_none is None
 
 
 @every_map
 @every_pattern
 def test_the_loss_of_the_bound_is_that_over_the_pattern(shape: str, name: str) -> None:
     """½⟨g, K⁻¹g⟩ is the largest ⟨g, X⟩ − ½⟨X, BXR + RXB⟩ over the X of the pattern, at most that over all matrices."""
-    whitened, basis = (floor(shape, MAPS[name], dense)[1].basis for dense in (False, True))
-    frame, over, rng = basis.frame, basis.over, np.random.default_rng(3)
+    whitened, direct = (floor(shape, MAPS[name], dense)[1].formulation for dense in (False, True))
+    frame, unknowns, rng = direct.basis, direct.unknowns, np.random.default_rng(3)
 
     def gradient(frame: Any) -> Matrix:
         return np.asarray(frame.project(frame.C.A.T @ symmetric(9) @ frame.C.A))
 
     g = gradient(frame)
-    loss = basis.loss(g)
-    assert whitened.loss(gradient(whitened.frame)) == pytest.approx(loss, rel=1e-6)
+    loss = direct.loss(g)
+    assert whitened.loss(gradient(whitened.basis)) == pytest.approx(loss, rel=1e-6)
 
     def gain(X: Matrix) -> float:
-        return float(np.vdot(g, X)) - float(np.vdot(X, frame.left(X) @ basis.Rt))
+        return float(np.vdot(g, X)) - float(np.vdot(X, frame.times_B(X) @ direct.Rt))
 
-    best = over.matrix(np.linalg.solve(over.curvature(frame, basis.Rt), over.vector(g)))
+    best = unknowns.matrix(np.linalg.solve(unknowns.curvature(frame, direct.Rt), unknowns.vector(g)))
     assert gain(best) == pytest.approx(loss, rel=1e-9)
     for t in (1e-3, 1e-1, 1.0):
         assert gain(best + t * frame.project(sym(rng.standard_normal((D, D))))) < loss
-    assert loss <= curvature_loss(frame, basis.Rt, g) * (1.0 + 1e-9)
+    assert loss <= frame.loss(direct.Rt, g) * (1.0 + 1e-9)
 
 
 @every_map

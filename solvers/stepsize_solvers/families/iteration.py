@@ -142,7 +142,7 @@ class FamilySystem:
         """1: the step knows its two lengths."""
         return 1.0
 
-    def left(self, step: FamilyStep) -> float:
+    def share_left(self, step: FamilyStep) -> float:
         primal, dual = step.lengths(1.0)
         triples = zip(self.model.bounded(self.p), step.dF, step.dZ, strict=True)
         left = sum(float(np.sum((s.F + primal * x) * (s.Z + dual * z))) for s, x, z in triples)

@@ -11,7 +11,7 @@ from stepsize_solvers.interior.dense import listed as listed
 from stepsize_solvers.interior.diagonal import solve_diagonal as solve_diagonal
 from stepsize_solvers.interior.driver import Drive as Drive, Rules as Rules
 from stepsize_solvers.interior.floor import (
-    BasisMaker as BasisMaker,
+    Former as Former,
     Factorised as Factorised,
     Floor as Floor,
     FloorPoint as FloorPoint,

@@ -13,7 +13,7 @@ and the curvature of the Lagrangian is 𝒦[X] = X + Π(B̃XR̃ + R̃XB̃).  The
     (F′ 𝒦⁻¹ F′* + W·W) dZ = c − F′𝒦⁻¹r,      𝒦[X] = X + Π(B̃XR̃ + R̃XB̃),
 
 whose condition number, after a diagonal preconditioner in the basis V of W = V Diag(t) Vᵀ, does not grow as
-μ → 0.  It is solved by conjugate gradients with a polynomial p(𝒦) ≈ 𝒦⁻¹ (``numerics.curvature``), and
+μ → 0.  It is solved by conjugate gradients with a polynomial p(𝒦) ≈ 𝒦⁻¹ (``numerics.krylov``), and
 X = p(𝒦)(r + F′*dZ) is summed along the way.  All of it is linear in small quantities, so single precision is enough:
 an error of 10⁻⁷ relative to the direction, while the points themselves are in double.
 
@@ -41,8 +41,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from stepsize_solvers.interior.dense import FactorisedSystem, Unknowns
-from stepsize_solvers.interior.driver import InequalityPoint, IterativeSystem, Rules, Solution, Step, System
-from stepsize_solvers.interior.frame import Frame, Scaling, effective_beta, is_graded
+from stepsize_solvers.interior.driver import Change, InequalityPoint, IterativeSystem, Rules, Solution, System
+from stepsize_solvers.interior.frame import Frame, FullFrame, Scaling, effective_beta, is_graded
 from stepsize_solvers.numerics import (
     Array,
     Bounds,
@@ -54,7 +54,7 @@ from stepsize_solvers.numerics import (
     cholesky,
     congruence_diagonal,
     congruence_of_symmetric,
-    conjugate_gradients,
+    images_of_solution,
     log_det_from_cholesky,
     lower_transposed_product,
     smallest_eigenvalue,
@@ -72,7 +72,7 @@ _FACTORISED = Rules(predictor=True, step_fraction=0.99, to_boundary=True, correc
 # Points are in single precision while μ is above the first: products with C and C⁻¹ lose the second of 6·10⁻⁸, and
 # 10⁻⁵ is left.
 _DOUBLE_BELOW = 0.01
-_LOW_CONDITION = 300.0
+_SINGLE_CONDITION = 300.0
 _BY_GRADIENTS = Rules(predictor=False, step_fraction=0.97)
 # Directions with tᵢ and tⱼ above this are slack: T_ij = tᵢtⱼ is above 3, the rest of the Schur complement below 1.
 _SLACK = 3.0**0.5
@@ -100,7 +100,7 @@ class ConditionPoint(InequalityPoint):
         return self.frame.d
 
     @property
-    def is_low(self) -> bool:
+    def is_single(self) -> bool:
         """Whether the point is in single precision."""
         return self.Zt.dtype == np.float32
 
@@ -140,7 +140,7 @@ class ConditionPoint(InequalityPoint):
 
     def _frame(self, X: Array) -> Frame:
         """In the precision of X."""
-        return self.frame.low if X.dtype == np.float32 else self.frame
+        return self.frame.single if X.dtype == np.float32 else self.frame
 
     def residual_bend(self, X: Array, dZ: Array) -> Array:
         """Π(X² − (B̃X dR̃ + dR̃XB̃)), dR̃ = Cᵀ𝒬*(dZ)C."""
@@ -150,7 +150,7 @@ class ConditionPoint(InequalityPoint):
 
 @dataclass(frozen=True, eq=False)
 class Condition:
-    """The problem; family: 𝒬 and B with a = 1; over: the unknowns of factorised systems, None for gradients.
+    """The problem; family: 𝒬 and B with a = 1; unknowns: of factorised systems, None for conjugate gradients.
 
     single: whether systems are in single precision.
     """
@@ -159,7 +159,7 @@ class Condition:
     pattern: Pattern
     tol: float
     work: Work
-    over: Unknowns | None = None
+    unknowns: Unknowns | None = None
     single: bool = False
 
     @cached_property
@@ -168,7 +168,7 @@ class Condition:
 
     @property
     def rules(self) -> Rules:
-        return _BY_GRADIENTS if self.over is None else _FACTORISED
+        return _BY_GRADIENTS if self.unknowns is None else _FACTORISED
 
     def frame(self, D: Matrix) -> Frame | None:
         """The basis of D, or None when D is not numerically positive definite."""
@@ -177,9 +177,9 @@ class Condition:
     def point(self, D: Matrix, Z: Matrix) -> ConditionPoint | None:
         """The pair in its basis, or None when D is not numerically positive definite."""
         frame = self.frame(D)
-        return None if frame is None else ConditionPoint.of(frame, sym(frame.C.A.T @ Z @ frame.C.A))
+        return None if frame is None else ConditionPoint.of(frame, frame.squeezed(Z))
 
-    def lowered(self, p: ConditionPoint) -> ConditionPoint:
+    def in_single(self, p: ConditionPoint) -> ConditionPoint:
         """A first point in single precision, where that is enough.
 
         C must be well conditioned and 𝒬 the cheap map: for the others C⁻¹𝒬(C·Cᵀ)C⁻ᵀ cancels more.
@@ -187,8 +187,8 @@ class Condition:
         if not self.single or self.family.Q.diagonal_plus_scaled is None:
             return p
         Zt: Any = p.Zt.astype(np.float32)
-        low = ConditionPoint.of(p.frame.low, Zt)
-        return p if p.frame.condition > _LOW_CONDITION or low.found_scaling is None else low
+        single = ConditionPoint.of(p.frame.single, Zt)
+        return p if p.frame.condition > _SINGLE_CONDITION or single.scaling_or_none is None else single
 
     def mu(self, p: ConditionPoint) -> float:
         return p.scaling.mu
@@ -202,8 +202,8 @@ class Condition:
         d, frame = p.d, p.frame
         if not near:
             smallest = 0.0
-        elif d > Sizes.LANCZOS and p.found_scaling is not None:
-            smallest = smallest_eigenvalue_from_factor(p.found_scaling.factor)
+        elif d > Sizes.LANCZOS and p.scaling_or_none is not None:
+            smallest = smallest_eigenvalue_from_factor(p.scaling_or_none.factor)
         else:
             smallest = smallest_eigenvalue(p.Ft)
         t = 1.0 / (1.0 - smallest)
@@ -220,40 +220,38 @@ class Condition:
 
         By conjugate gradients min(1, n)·min(1, 3n), n = ‖r‖/√d: linear while the residual is large, quadratic below.
         """
-        if self.over is not None:
+        if self.unknowns is not None:
             return 0.2 * self.tol
         norm = p.residual_norm
         return max(0.2 * self.tol, min(p.scaling.mu, min(1.0, norm) * min(1.0, 3.0 * norm)))
 
-    def system(self, p: ConditionPoint) -> System[Step] | None:
-        if self.over is not None:
-            return FactorisedSystem.of(p, p.frame, p.Rt, self.over, identity=True)
+    def system(self, p: ConditionPoint) -> System[Any] | None:
+        if self.unknowns is not None:
+            return FactorisedSystem.of(p, p.frame, p.Rt, self.unknowns, identity=True)
         dtype = np.float32 if self.single else np.float64
         schur = SchurSystem.of(p.frame, p.Rt, p.scaling, self.beta, dtype, self.work)
         return None if schur is None else IterativeSystem(p, schur, single=self.single)
 
-    def moved(self, p: ConditionPoint, step: Step, length: float) -> ConditionPoint | None:
-        found, L = p.frame.moved(length * step.X), cholesky(p.Zt + length * step.change_of_Z)
-        if found is None or L is None:
+    def moved(self, p: ConditionPoint, step: Change, length: float) -> ConditionPoint | None:
+        moved, L = p.frame.moved(length * step.X), cholesky(p.Zt + length * step.dZ)
+        if moved is None or L is None:
             return None
-        frame, T = found
-        if frame.Bt.ndim == 2:  # from B itself: for a graded map its rounding counts
-            frame = replace(frame, Bt=sym(frame.C.A.T @ self.family.B @ frame.C.A))
+        frame, T = moved
         half = lower_transposed_product(L, T)
         new: ConditionPoint | None = ConditionPoint.of(frame, half.T.dot(half))
-        if new is not None and new.is_low and float(np.vdot(new.Ft, new.Zt)) < _DOUBLE_BELOW * new.d:
+        if new is not None and new.is_single and float(np.vdot(new.Ft, new.Zt)) < _DOUBLE_BELOW * new.d:
             new = self.point(new.D, new.Z)
-        return None if new is None or new.found_scaling is None else new
+        return None if new is None or new.scaling_or_none is None else new
 
     def is_near_path(self, p: ConditionPoint, before: ConditionPoint) -> bool:
         return float(p.scaling.v[0]) ** 2 > _NEIGHBOURHOOD * p.scaling.mu
 
     def fallback(self, p: ConditionPoint) -> tuple[Condition, ConditionPoint] | None:
         """Conjugate gradients after factorised systems, but for given blocks; double precision after single."""
-        if self.over is not None:
-            return None if self.pattern.W is not None else (replace(self, over=None), p)
-        double = self.point(p.D, p.Z) if p.is_low else p
-        if not self.single or double is None or double.found_scaling is None:
+        if self.unknowns is not None:
+            return None if self.pattern.W is not None else (replace(self, unknowns=None), p)
+        double = self.point(p.D, p.Z) if p.is_single else p
+        if not self.single or double is None or double.scaling_or_none is None:
             return None
         return replace(self, single=False), double
 
@@ -309,7 +307,7 @@ class FullJacobian:
     r: int
 
     @staticmethod
-    def of(frame: Frame, V: Array, r: int) -> FullJacobian:
+    def of(frame: FullFrame, V: Array, r: int) -> FullJacobian:
         return FullJacobian(frame.Q, frame.C, Gram(frame.E.A @ V), V, frame.sums, r)
 
     @cached_property
@@ -368,30 +366,6 @@ class FullJacobian:
         return np.asarray((V[:, :r].T @ U) @ V - (E[:, :r].T * weights) @ E)
 
 
-class Images:
-    """X = X₀ + p(𝒦)F′*[y] and Z̃ = Z̃₀ + Σ y, summed while conjugate gradients build y from their directions.
-
-    Both are linear in y and each direction's images are formed anyway to apply the Schur complement, so the Newton
-    direction costs nothing once y is known.
-    """
-
-    def __init__(self, X: Array, Zt: Array) -> None:
-        self.X = X
-        self.Zt = Zt
-        self._last = (X, Zt)
-
-    def of_direction(self, X: Array, Zt: Array) -> None:
-        """Note the images of the direction to which the complement is being applied."""
-        self._last = (X, Zt)
-
-    def add_step(self, step: float, direction: Array) -> None:
-        """Add the images of ``step`` times that direction, which is now part of y."""
-        del direction
-        X, Zt = self._last
-        self.X += step * X
-        self.Zt += step * Zt
-
-
 @dataclass(frozen=True, eq=False)
 class SchurComplement:
     """Y ↦ rows of F′ p(𝒦) F′*[Y] + T ∘ Y, with its diagonal preconditioner and inner product."""
@@ -400,16 +374,14 @@ class SchurComplement:
     inverse: ChebyshevInverse
     T: Array
     preconditioner: Array
-    images: Images | None = None
 
-    def __call__(self, Y: Array) -> Array:
+    def images(self, Y: Array) -> tuple[Array, Array, Array]:
+        """The rows, and on the way to them X = p(𝒦)F′*[Y] and Z̃, which are linear in Y too."""
         image, Zt = self.jacobian.adjoint(Y)
         X = self.inverse(image)
-        if self.images is not None:
-            self.images.of_direction(X, Zt)
-        out = self.jacobian.forward(X)
-        out += self.T * Y
-        return out
+        rows = self.jacobian.forward(X)
+        rows += self.T * Y
+        return rows, X, Zt
 
     def precondition(self, Y: Array) -> Array:
         return self.preconditioner * Y
@@ -465,10 +437,10 @@ class SchurSystem:
         """
         pattern, t, d = frame.pattern, scaling.t, frame.d
         r = max(1, int(np.searchsorted(t, _SLACK)))
-        if d <= Sizes.ALL_ROWS or r > _WORTHWHILE * d or frame.Bt.ndim == 2:
+        if d <= Sizes.ALL_ROWS or r > _WORTHWHILE * d or not isinstance(frame, FullFrame):
             r = d
         V: Array = scaling.V.astype(dtype, copy=False)
-        curvature = Curvature(frame.low if dtype == np.float32 else frame, Rt.astype(dtype, copy=False))
+        curvature = Curvature(frame.single if dtype == np.float32 else frame, Rt.astype(dtype, copy=False))
         J = curvature.diagonal()
         if not (t[0] > 0.0 and J.min() > 0.0):
             return None
@@ -476,7 +448,7 @@ class SchurSystem:
         inverse = chebyshev_inverse(curvature, J, mask)
         full: Jacobian = PatternJacobian(curvature.frame, V)
         active = full
-        if frame.Bt.ndim == 1:
+        if isinstance(curvature.frame, FullFrame):
             full = FullJacobian.of(curvature.frame, V, d)
             active = full if r == d else replace(full, r=r)
         T = np.multiply.outer(t[:r], t).astype(dtype)
@@ -497,12 +469,12 @@ class SchurSystem:
             Y[rows:, rows:] = c[rows:, rows:] / self.slack_diagonal
             image, dZt = self.all_rows.adjoint(Y)
             rhs = rhs + image
-        images = Images(inverse(rhs), dZt)
-        schur = replace(self.schur, images=images)
+        X, schur = inverse(rhs), self.schur
         finished = within_scaled_tolerance(schur, schur.T, tolerance)
-        b = c[:rows] - schur.jacobian.forward(images.X)
-        conjugate_gradients(schur, b, finished, _MOST_ITERATIONS, self.work, images.add_step)
-        return Solution(sym(images.X), images.Zt)
+        b = c[:rows] - schur.jacobian.forward(X)
+        # The images of the answer cost nothing beside those of the directions that it is made of.
+        X, dZt = images_of_solution(schur, b, (X, dZt), finished, _MOST_ITERATIONS, self.work)
+        return Solution(sym(X), dZt)
 
 
 def _schur_diagonal(frame: Frame, J: Array, mask: Array | None, V: Array, r: int, beta: float) -> Array:

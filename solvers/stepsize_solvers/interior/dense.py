@@ -23,12 +23,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
-from stepsize_solvers.interior.driver import InequalityPoint, Step
+from stepsize_solvers.interior.driver import InequalityPoint
 from stepsize_solvers.interior.frame import Frame, Scaling
-from stepsize_solvers.numerics import Array, Gram, cholesky, smallest_eigenvalue, sym
+from stepsize_solvers.numerics import Array, cholesky, smallest_eigenvalue, sym
 from stepsize_solvers.programs import (
     CongruenceSum,
-    Hadamard,
     Indices,
     Matrix,
     Pattern,
@@ -198,13 +197,13 @@ class DiagonalUnknowns:
     def system(self, frame: Frame, root: Matrix, Rt: Matrix) -> tuple[Matrix, None]:
         """A, of size d."""
         Y = root.T @ root
-        U = -self.P * frame.Bt
+        U = -self.P * frame.matrix()
         add_to_diagonal(U, 0.5 * frame.a)
         YU = Y @ U
         return 2.0 * sym(Y * (U.T @ YU) + YU * YU.T) + self.curvature(frame, Rt), None
 
     def curvature(self, frame: Frame, Rt: Matrix) -> Matrix:
-        return np.asarray(2.0 * sym(frame.Bt * Rt))
+        return np.asarray(2.0 * sym(frame.matrix() * Rt))
 
     def vector(self, X: Matrix) -> Vector:
         return np.diagonal(X)
@@ -242,7 +241,7 @@ class GivenUnknowns:
 
     def system(self, frame: Frame, root: Matrix, Rt: Matrix) -> tuple[Matrix, Array]:
         H, C, d = root @ frame.E.A.T, frame.C.A, frame.d
-        S = C @ frame.Bt @ C.T
+        S = C @ frame.matrix() @ C.T
         shared = self.Q.apply(S) @ H.T if self.Q.is_entrywise else None
         N = np.empty((len(self.roots), d * d))
         for row, s, size in zip(N, self.pattern.slices, self.roots, strict=True):
@@ -258,7 +257,7 @@ class GivenUnknowns:
         return self.Q.apply(sym(rows))
 
     def curvature(self, frame: Frame, Rt: Matrix) -> Matrix:
-        sums = np.add.reduceat(np.add.reduceat(frame.Bt * Rt, self.starts, axis=0), self.starts, axis=1)
+        sums = np.add.reduceat(np.add.reduceat(frame.matrix() * Rt, self.starts, axis=0), self.starts, axis=1)
         return np.asarray(2.0 * sym(sums) / np.multiply.outer(self.roots, self.roots))
 
     def vector(self, X: Matrix) -> Vector:
@@ -283,7 +282,8 @@ class SvecUnknowns:
 
     def system(self, frame: Frame, root: Matrix, Rt: Matrix) -> tuple[Matrix, Array]:
         at, T = self.at, self.T
-        J, lam2 = at.congruence(frame.C.A), frame.sums.ravel().take(at.flat)
+        J, lam = at.congruence(frame.C.A), frame.diagonal
+        lam2 = lam.take(at.rows) + lam.take(at.columns)
         if T.ndim == 1:
             J *= frame.a - T[:, None] * lam2
         else:
@@ -294,7 +294,7 @@ class SvecUnknowns:
         return A, N.T
 
     def curvature(self, frame: Frame, Rt: Matrix) -> Matrix:
-        return self.at.curvature(frame.Bt, Rt)
+        return self.at.curvature(frame.diagonal, Rt)
 
     def vector(self, X: Matrix) -> Vector:
         return self.at.svec(X)
@@ -328,7 +328,7 @@ class ListedUnknowns:
 
     def system(self, frame: Frame, root: Matrix, Rt: Matrix) -> tuple[Matrix, Array]:
         n, d, _ = self.stack.shape
-        XB = (self.stack.reshape(n * d, d) @ frame.Bt).reshape(n, d, d)
+        XB = (self.stack.reshape(n * d, d) @ frame.matrix()).reshape(n, d, d)
         N = frame.a * _congruence(self.stack, frame.C.A)
         N -= self.apply(_congruence(XB + XB.swapaxes(1, 2), frame.C.A))
         N = _congruence(N, root @ frame.E.A.T).reshape(n, d * d)
@@ -338,7 +338,7 @@ class ListedUnknowns:
         n, d, _ = self.stack.shape
         flat = self.stack.reshape(n * d, d)
         XR = (flat @ Rt).reshape(n, d, d).swapaxes(1, 2).reshape(n, d * d)
-        return np.asarray(2.0 * sym((flat @ frame.Bt).reshape(n, d * d) @ XR.T))
+        return np.asarray(2.0 * sym((flat @ frame.matrix()).reshape(n, d * d) @ XR.T))
 
     def apply(self, M: Stack) -> Stack:
         """𝒬 of each matrix of a stack."""
@@ -382,7 +382,7 @@ def listed(Q: PositiveMap, pattern: Pattern, most: int) -> Unknowns | None:
     A diagonal and factors of given blocks may have any number.
     """
     P = Q.hadamard_matrix
-    if pattern.is_diagonal and P is not None:
+    if pattern.is_diagonal and not pattern.is_full and P is not None:
         return DiagonalUnknowns(P)
     if pattern.W is not None:
         return GivenUnknowns(Q, pattern)
@@ -396,42 +396,58 @@ def listed(Q: PositiveMap, pattern: Pattern, most: int) -> Unknowns | None:
 
 
 @dataclass(frozen=True, eq=False)
+class ScaledStep:
+    """A step with the changes of Z and F in the coordinates of the Nesterov–Todd factor G.
+
+    X: in the basis of the point; scaled_dZ: GᵀdZG; first, second: G⁻¹(dF)G⁻ᵀ of first and second order.
+    """
+
+    scaling: Scaling
+    X: Matrix
+    scaled_dZ: Matrix
+    dt: float
+    first: Matrix
+    second: Matrix
+
+    @cached_property
+    def dZ(self) -> Matrix:
+        """In the basis of the point."""
+        back = self.scaling.G_inverse
+        return np.asarray(back.T.dot(self.scaled_dZ).dot(back))
+
+
+@dataclass(frozen=True, eq=False)
 class FactorisedSystem:
     """The system of a problem with one inequality by the Cholesky factor of A, or of I + A where K has the identity.
 
-    All that comes from F and Z is in the coordinates of the Nesterov–Todd factor G, where both are Diag(v) and W = I;
-    N: the matrices N_k as rows, or None.  frame: that of D; scaled: with C⁻ᵀG⁻ᵀ for C⁻ᵀ.  E: of F ⪰ tE, or None.
+    All that comes from F and Z is in the coordinates of the Nesterov–Todd factor G, where both are Diag(v) and W = I.
+    N: the matrices N_k as rows, or None; floor: G⁻¹EG⁻ᵀ of F ⪰ tE, or None.
     """
 
+    p: InequalityPoint
     frame: Frame
-    scaled: Frame
-    scaling: Scaling
-    residual: Matrix
-    over: Unknowns
+    unknowns: Unknowns
     factor: Matrix
     N: Array | None
-    identity: bool
-    E: Matrix | None = None
+    floor: Matrix | None = None
 
     @staticmethod
     def of(
-        p: InequalityPoint, frame: Frame, Rt: Matrix, over: Unknowns, identity: bool, E: Matrix | None = None
+        p: InequalityPoint, frame: Frame, Rt: Matrix, unknowns: Unknowns, identity: bool, floor: Matrix | None = None
     ) -> FactorisedSystem | None:
-        """None when rounding has made A indefinite."""
-        scaling = p.scaling
-        back = scaling.G_inverse
-        A, N = over.system(frame, back, Rt)
+        """None when rounding has made A indefinite; ``floor``: E in the basis of the point."""
+        back = p.scaling.G_inverse
+        A, N = unknowns.system(frame, back, Rt)
         if identity:
             add_to_diagonal(A, 1.0)
         factor = cholesky(A, overwrite=True)
         if factor is None:
             return None
-        Q, C, E_scaled = frame.Q, frame.C, Gram(frame.E.A.dot(back.T))
-        if Q.diagonal_plus_scaled is not None:
-            Q = Hadamard(Q.diagonal_plus_scaled.hadamard_matrix)  # its shortcuts are for C⁻ᵀ
-        scaled = Frame(Q, frame.a, frame.pattern, C, E_scaled, frame.Bt, frame.log_det)
-        E = None if E is None else back @ E @ back.T
-        return FactorisedSystem(frame, scaled, scaling, p.residual, over, factor, N, identity, E)
+        return FactorisedSystem(p, frame, unknowns, factor, N, None if floor is None else back @ floor @ back.T)
+
+    @property
+    def scaling(self) -> Scaling:
+        return self.p.scaling
 
     @cached_property
     def sums(self) -> Matrix:
@@ -447,46 +463,49 @@ class FactorisedSystem:
     @cached_property
     def column(self) -> tuple[Matrix, Matrix, Matrix]:
         """X, dZ and F′[X] for r = 0 and c = E."""
-        assert self.E is not None
-        return self._solve(np.zeros_like(self.E), self.E)
+        assert self.floor is not None
+        return self._solve(np.zeros_like(self.floor), self.floor)
+
+    def _scaled(self, F: Matrix) -> Matrix:
+        """G⁻¹FG⁻ᵀ."""
+        back = self.scaling.G_inverse
+        return np.asarray(back.dot(F).dot(back.T))
 
     def _solve(self, r: Matrix, c: Matrix) -> tuple[Matrix, Matrix, Matrix]:
         """X, dZ and F′[X] with K X − F′*[dZ] = r and F′[X] + dZ = c."""
-        over, N = self.over, self.N
+        unknowns, N = self.unknowns, self.N
         if N is None:
             back = self.scaling.G_inverse
-            rhs = over.vector(r + self.frame.coslope(back.T @ c @ back))
-            X = over.matrix(lapack.dpotrs(self.factor, rhs, 1)[0])
-            first = sym(back @ self.frame.slope(X) @ back.T)
+            rhs = unknowns.vector(r + self.frame.coslope(back.T @ c @ back))
+            X = unknowns.matrix(lapack.dpotrs(self.factor, rhs, 1)[0])
+            first = sym(self._scaled(self.frame.slope(X)))
         else:
-            x = lapack.dpotrs(self.factor, over.vector(r) + N.dot(over.flat(c)), 1)[0]
-            X, first = over.matrix(x), over.square(x.dot(N))
+            x = lapack.dpotrs(self.factor, unknowns.vector(r) + N.dot(unknowns.flat(c)), 1)[0]
+            X, first = unknowns.matrix(x), unknowns.square(x.dot(N))
         return X, c - first, first
 
-    def step(self, s: float, before: Step | None = None) -> Step:
-        v, r = self.scaling.v, self.residual
+    def step(self, s: float, before: ScaledStep | None = None) -> ScaledStep:
+        v, r = self.scaling.v, self.p.residual
         c = np.zeros(r.shape)
         add_to_diagonal(c, s / v - v)
         if before is not None:
-            product = before.first.dot(before.dZ)
+            product = before.first.dot(before.scaled_dZ)
             product += product.T
             product /= self.sums
             c -= product + before.second
-            r = r - self.scaled.cross(before.X, self.scaled.coimage(before.dZ))
-            if self.identity:
-                r += self.frame.project(before.X.dot(before.X))
+            r = r + self.p.residual_bend(before.X, before.dZ)
         X, dZ, first = self._solve(r, c)
         dt = 0.0
-        if self.E is not None:
+        if self.floor is not None:
             X1, dZ1, first1 = self.column
-            dt = -float(np.vdot(self.E, dZ)) / float(np.vdot(self.E, dZ1))
-            X, dZ, first = X + dt * X1, dZ + dt * dZ1, first + dt * (first1 - self.E)
-        return Step(X, dZ, dt, first, self.scaled.bend(X), r, self.scaling.G_inverse)
+            dt = -float(np.vdot(self.floor, dZ)) / float(np.vdot(self.floor, dZ1))
+            X, dZ, first = X + dt * X1, dZ + dt * dZ1, first + dt * (first1 - self.floor)
+        return ScaledStep(self.scaling, X, dZ, dt, first, self._scaled(self.p.bend(X)))
 
-    def longest(self, step: Step, trials: int = _TRIALS) -> float:
+    def longest(self, step: ScaledStep, trials: int = _TRIALS) -> float:
         """A length a ≤ 1.1 with Diag(v) + a dZ ⪰ 0 and Diag(v) + aF′ + a²F″ ⪰ 0, F″ ⪯ 0, near the largest."""
         scale, a = self.inverse_roots, _BEYOND
-        least = smallest_eigenvalue(step.dZ * scale)
+        least = smallest_eigenvalue(step.scaled_dZ * scale)
         if least * a < -1.0:
             a = -1.0 / least
         # The largest b with Diag(v) + b(F′ + aF″) ⪰ 0 falls with a, and is feasible itself when b < a.
@@ -501,7 +520,7 @@ class FactorisedSystem:
             a = 0.5 * (a + low)
         return low
 
-    def left(self, step: Step) -> float:
+    def share_left(self, step: ScaledStep) -> float:
         return max(1.0 - self.longest(step, trials=1), 0.0)
 
 

@@ -75,11 +75,19 @@ class Solution(NamedTuple):
     dt: float = 0.0
 
 
-class Step(NamedTuple):
-    """X, dZ and dt, the changes F₁ and F₂ of F (first and second order), and the right-hand side r of the step.
+class Change(Protocol):
+    """What a step changes: X and dZ in the basis of the point, and dt."""
 
-    back: G⁻¹ where dZ, F₁ and F₂ are in the coordinates of the Nesterov–Todd factor G.
-    """
+    @property
+    def X(self) -> Array: ...
+    @property
+    def dZ(self) -> Array: ...
+    @property
+    def dt(self) -> float: ...
+
+
+class Step(NamedTuple):
+    """X, dZ, dt, the changes of F of first and second order, all in the basis of the point, and the r of the step."""
 
     X: Array
     dZ: Array
@@ -87,12 +95,6 @@ class Step(NamedTuple):
     first: Array
     second: Array
     r: Array
-    back: Array | None = None
-
-    @property
-    def change_of_Z(self) -> Array:
-        """dZ in the basis of the point."""
-        return self.dZ if self.back is None else self.back.T.dot(self.dZ).dot(self.back)
 
 
 class Equations(Protocol):
@@ -114,15 +116,15 @@ class InequalityPoint(ABC):
     Zt: Array
 
     @cached_property
-    def found_scaling(self) -> Scaling | None:
+    def scaling_or_none(self) -> Scaling | None:
         """None when F or Z is not numerically positive definite."""
         return nesterov_todd(self.Ft, self.Zt)
 
     @property
     def scaling(self) -> Scaling:
-        found = self.found_scaling
-        assert found is not None  # points of the iteration have one
-        return found
+        scaling = self.scaling_or_none
+        assert scaling is not None  # points of the iteration have one
+        return scaling
 
     @cached_property
     @abstractmethod
@@ -153,7 +155,7 @@ class System(Protocol[StepType]):
         """The largest length a ≤ 1 with which the step stays inside, or a little less."""
         ...
 
-    def left(self, step: StepType) -> float:
+    def share_left(self, step: StepType) -> float:
         """The share of the complementarity ⟨Z, F⟩ that the longest step in the direction of s = 0 leaves, or nearly."""
         ...
 
@@ -258,7 +260,7 @@ class Drive(Generic[PointType, StepType]):
         rules = self.problem.rules
         fraction = max(rules.step_fraction, 1.0 - mu) if rules.to_boundary else rules.step_fraction
         best, a = system.step(0.0), 0.0
-        s = max(min(max(system.left(best) ** 3, rules.least_sigma), rules.largest_sigma) * mu, least)
+        s = max(min(max(system.share_left(best) ** 3, rules.least_sigma), rules.largest_sigma) * mu, least)
         for _ in range(rules.correctors):
             trial = system.step(s, best)
             length = _cut(system.longest(trial), fraction)
@@ -311,7 +313,7 @@ class IterativeSystem:
     @cached_property
     def scaling(self) -> Scaling:
         """That of the point, in the precision of the equations."""
-        return self.p.scaling.lowered() if self.single else self.p.scaling
+        return self.p.scaling.in_single() if self.single else self.p.scaling
 
     def step(self, s: float, before: Step | None = None) -> Step:
         p, scaling = self.p, self.scaling
@@ -332,5 +334,5 @@ class IterativeSystem:
     def longest(self, step: Step) -> float:
         return largest_step([[self.p.Zt, step.dZ], [self.p.Ft, step.first, step.second]])
 
-    def left(self, step: Step) -> float:
+    def share_left(self, step: Step) -> float:
         return 1.0 - self.longest(step)

@@ -19,14 +19,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from scipy.linalg import lapack
 
 from stepsize_solvers.interior.dense import FactorisedSystem, Unknowns
-from stepsize_solvers.interior.driver import InequalityPoint, Rules, Step, System
-from stepsize_solvers.interior.frame import Frame, curvature_loss
+from stepsize_solvers.interior.driver import Change, InequalityPoint, Rules, System
+from stepsize_solvers.interior.frame import Basis, Frame
 from stepsize_solvers.numerics import Array, Bounds, Work, cholesky, sym
 from stepsize_solvers.programs import Family, Matrix, Pattern
 
@@ -42,31 +42,23 @@ _LOSS_SHARE = 0.01
 _LOSS_GROWTH = 3.0
 
 
-class Basis(Protocol):
-    """Coordinates of D around one point, and the equations of a step in them.  ``frame`` has G′."""
+class Formulation(Protocol):
+    """A basis around one point, and the equations of a step in it."""
 
     @property
-    def frame(self) -> Frame: ...
-    def bend(self, X: Array) -> Array:
-        """−𝒬(XBX)."""
-        ...
-
-    def cross(self, X: Array, N: Array) -> Array:
-        """Π(BXN + NXB)."""
-        ...
-
+    def basis(self) -> Basis: ...
     def loss(self, g: Array) -> float:
         """½⟨g, K⁻¹g⟩; infinite when K is not positive definite."""
         ...
 
-    def system(self, p: FloorPoint, work: Work) -> System[Step] | None:
+    def system(self, p: FloorPoint, work: Work) -> System[Any] | None:
         """The system of a point in this basis; None when rounding has made it indefinite."""
         ...
 
 
-class BasisMaker(Protocol):
-    def __call__(self, D: Matrix, Z: Matrix) -> Basis | None:
-        """The basis at D for the multiplier Z; None when there is none numerically."""
+class Former(Protocol):
+    def __call__(self, D: Matrix, Z: Matrix) -> Formulation | None:
+        """The formulation at D for the multiplier Z; None when there is none numerically."""
         ...
 
 
@@ -78,7 +70,11 @@ class FloorPoint(InequalityPoint):
     D: Matrix
     t: float
     Z: Matrix
-    basis: Basis
+    formulation: Formulation
+
+    @property
+    def basis(self) -> Basis:
+        return self.formulation.basis
 
     @property
     def d(self) -> int:
@@ -86,11 +82,11 @@ class FloorPoint(InequalityPoint):
 
     @cached_property
     def residual(self) -> Matrix:
-        return self.basis.frame.coslope(self.Zt)
+        return self.basis.coslope(self.Zt)
 
     @cached_property
     def loss(self) -> float:
-        return self.basis.loss(self.residual)
+        return self.formulation.loss(self.residual)
 
     @cached_property
     def energy(self) -> float:
@@ -98,35 +94,35 @@ class FloorPoint(InequalityPoint):
         return float(np.vdot(self.Zt, self.Ft))
 
     def slope(self, X: Array, dt: float) -> Array:
-        return np.asarray(self.basis.frame.slope(X) - dt * self.Et)
+        return np.asarray(self.basis.slope(X) - dt * self.Et)
 
     def bend(self, X: Array) -> Array:
         return self.basis.bend(X)
 
     def residual_bend(self, X: Array, dZ: Array) -> Array:
-        return -self.basis.cross(X, self.basis.frame.coimage(dZ))
+        return -self.basis.cross(X, self.basis.coimage(dZ))
 
 
 @dataclass(frozen=True, eq=False)
 class Floor:
-    """The problem; family: of G; bases: the formulations, of which the first is the one in use."""
+    """The problem; family: of G; formers: of the formulations, of which the first is the one in use."""
 
     family: Family
     E: Matrix
-    bases: tuple[BasisMaker, ...]
+    formers: tuple[Former, ...]
     tol: float
     work: Work
 
     @property
     def rules(self) -> Rules:
-        last = self.bases[-1]
+        last = self.formers[-1]
         return replace(_RULES, most_iterations=_MANY_ITERATIONS) if isinstance(last, Factorised) else _RULES
 
     def value(self, D: Matrix) -> Matrix:
         """G(D)."""
-        left = self.family
-        assert left.B is not None
-        return np.asarray(left.a * D - left.Q.apply(sym(D @ left.B @ D)))
+        family = self.family
+        assert family.B is not None
+        return np.asarray(family.a * D - family.Q.apply(sym(D @ family.B @ D)))
 
     def first(self, D: Matrix) -> tuple[Floor, FloorPoint] | None:
         """The point at D with G(D) ≻ 0, t = 0 and the central Z, in the first basis in which it is one."""
@@ -137,13 +133,13 @@ class Floor:
 
     def point(self, D: Matrix, t: float, Z: Matrix) -> FloorPoint | None:
         """None unless the point is strictly inside."""
-        basis = self.bases[0](D, Z)
-        if basis is None:
+        formulation = self.formers[0](D, Z)
+        if formulation is None:
             return None
-        frame = basis.frame
-        Ft = frame.stretched(self.value(D) - t * self.E)
-        new = FloorPoint(Ft, sym(frame.C.A.T @ Z @ frame.C.A), frame.stretched(self.E), D, t, Z, basis)
-        return None if new.found_scaling is None else new
+        basis = formulation.basis
+        Ft = basis.stretched(self.value(D) - t * self.E)
+        new = FloorPoint(Ft, basis.squeezed(Z), basis.stretched(self.E), D, t, Z, formulation)
+        return None if new.scaling_or_none is None else new
 
     def mu(self, p: FloorPoint) -> float:
         return p.energy / p.d
@@ -157,12 +153,11 @@ class Floor:
     def least_target(self, p: FloorPoint, steps: int) -> float:
         return max(min(self.mu(p), 0.1 * p.loss / p.d), 0.2 * self.tol * max(p.t, 0.0) / p.d)
 
-    def system(self, p: FloorPoint) -> System[Step] | None:
-        return p.basis.system(p, self.work)
+    def system(self, p: FloorPoint) -> System[Any] | None:
+        return p.formulation.system(p, self.work)
 
-    def moved(self, p: FloorPoint, step: Step, length: float) -> FloorPoint | None:
-        frame = p.basis.frame
-        D, Z = p.D + frame.change(length * step.X), p.Z + frame.dual(length * step.change_of_Z)
+    def moved(self, p: FloorPoint, step: Change, length: float) -> FloorPoint | None:
+        D, Z = p.D + p.basis.change(length * step.X), p.Z + p.basis.dual(length * step.dZ)
         return self.point(D, p.t + length * step.dt, Z)
 
     def is_near_path(self, p: FloorPoint, before: FloorPoint) -> bool:
@@ -175,8 +170,8 @@ class Floor:
         return self._again(p.D, p.t, p.Z)
 
     def _again(self, D: Matrix, t: float, Z: Matrix) -> tuple[Floor, FloorPoint] | None:
-        for used in range(1, len(self.bases)):
-            other = replace(self, bases=self.bases[used:])
+        for used in range(1, len(self.formers)):
+            other = replace(self, formers=self.formers[used:])
             p = other.point(D, t, Z)
             if p is not None:
                 return other, p
@@ -187,28 +182,22 @@ class Floor:
 
 
 @dataclass(frozen=True, eq=False)
-class FactorisedBasis:
-    """``frame`` is that of D; Rt: R̃; over: the unknowns of the system."""
+class DirectFormulation:
+    """In the basis of D, with factorised systems; Rt: R̃; unknowns: of the system."""
 
-    frame: Frame
+    basis: Frame
     Rt: Matrix
-    over: Unknowns
-
-    def bend(self, X: Array) -> Array:
-        return self.frame.bend(X)
-
-    def cross(self, X: Array, N: Array) -> Array:
-        return self.frame.cross(X, N)
+    unknowns: Unknowns
 
     def loss(self, g: Array) -> float:
-        if self.frame.pattern.is_full:
-            return curvature_loss(self.frame, self.Rt, g)
+        if self.basis.pattern.is_full:
+            return self.basis.loss(self.Rt, g)
         # Over the pattern alone; over all matrices it is larger, by orders of magnitude where R is nearly singular.
-        factor, x = cholesky(self.over.curvature(self.frame, self.Rt)), self.over.vector(g)
+        factor, x = cholesky(self.unknowns.curvature(self.basis, self.Rt)), self.unknowns.vector(g)
         return math.inf if factor is None else 0.5 * float(x @ lapack.dpotrs(factor, x, lower=1)[0])
 
     def system(self, p: FloorPoint, work: Work) -> FactorisedSystem | None:
-        return FactorisedSystem.of(p, self.frame, self.Rt, self.over, identity=False, E=p.Et)
+        return FactorisedSystem.of(p, self.basis, self.Rt, self.unknowns, identity=False, floor=p.Et)
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,10 +206,10 @@ class Factorised:
 
     family: Family
     pattern: Pattern
-    over: Unknowns
+    unknowns: Unknowns
 
-    def __call__(self, D: Matrix, Z: Matrix) -> FactorisedBasis | None:
+    def __call__(self, D: Matrix, Z: Matrix) -> DirectFormulation | None:
         frame = Frame.of(self.family, self.pattern, D, rotated=self.pattern.is_full)
         if frame is None:
             return None
-        return FactorisedBasis(frame, frame.coimage(sym(frame.C.A.T @ Z @ frame.C.A)), self.over)
+        return DirectFormulation(frame, frame.coimage(frame.squeezed(Z)), self.unknowns)

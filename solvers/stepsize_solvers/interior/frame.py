@@ -1,5 +1,7 @@
 """The matrix G(D) = aD − 𝒬(DBD) around one D, written in a basis C with CCᵀ = D that has the pattern of D.
 
+A ``Frame`` is that basis; ``Basis`` is what other bases have too (``.whitened``).
+
 For a = 1 it is the left-hand side F of the condition F(D) ⪰ 0, for a = 2 the descent metric.
 
 A change of D is CXCᵀ; what comes from G is multiplied by C⁻¹ from both sides, what comes from its inverse by C:
@@ -9,7 +11,8 @@ A change of D is CXCᵀ; what comes from G is multiplied by C⁻¹ from both sid
     G̃(I + X) = G̃ + G′[X] − C⁻¹𝒬(CXB̃XCᵀ)C⁻ᵀ      (exact: G is quadratic),
 
 Π the projection onto the pattern in this basis: the diagonal blocks, or multiples of the identity in each block for
-D = Diag(γᵢWᵢ).  C is rotated so that the diagonal blocks of B̃ are diagonal: for a full D, B̃ is.
+D = Diag(γᵢWᵢ).  C is rotated so that the diagonal blocks of B̃ are diagonal: for a full D, B̃ is.  Where the map is
+graded a full D keeps all of B̃, because its rounding off the diagonal counts.
 
 A step D⁺ = C(I + X)Cᵀ changes the basis to C⁺ = CKU with KKᵀ = I + X and a rotation U that makes the blocks of KᵀB̃K
 diagonal: one Cholesky factorisation and one eigendecomposition.
@@ -28,6 +31,7 @@ constraint is active in both directions, large where it is slack in both.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -56,12 +60,10 @@ _MOST_TRIALS = 12
 
 
 @dataclass(frozen=True, eq=False)
-class Frame:
-    """The basis of one D and the maps in it, in the precision of its arrays.
-    Products are written ``A.dot(B)``: for small matrices that call takes half the time of @.
+class Basis(ABC):
+    """A basis C of symmetric matrices D and the derivatives of G in it, in the precision of its arrays; E: C⁻ᵀ.
 
-    C, E: C and C⁻ᵀ; Bt: the diagonal of B̃ for a full D, otherwise the matrix; log_det: of D.  Another basis, CCᵀ ≠ D,
-    has B̃ = CᵀBDC⁻ᵀ, which need not be symmetric; ``value``, ``left`` and ``bend`` are not for it.
+    Products are written ``A.dot(B)``: for small matrices that call takes half the time of @.
     """
 
     Q: PositiveMap
@@ -69,97 +71,34 @@ class Frame:
     pattern: Pattern
     C: Gram
     E: Gram
-    Bt: Array
-    log_det: float
 
-    @staticmethod
-    def of(left: Family, pattern: Pattern, D: Matrix, rotated: bool = True, graded: bool = False) -> Frame | None:
-        """The frame of D, or None when D is not numerically positive definite; ``rotated`` as said above.
+    @abstractmethod
+    def twice(self, X: Array) -> Array:
+        """C⁻¹(dD B D + D B dD)C⁻ᵀ for dD = CXCᵀ."""
 
-        ``graded``: keep all of B̃ for a full D, too.
-        """
-        K = cholesky(D)
-        if K is None or left.B is None:
-            return None
-        C, C_inverse = K, triangular_inverse(K)
-        Bt: Array = sym(K.T.dot(left.B.dot(K)))
-        if rotated and (pattern.is_full or (pattern.W is None and max(pattern.sizes) > 1)):
-            U, Bt = _rotation(pattern, Bt, graded)
-            C, C_inverse = K.dot(U), U.T.dot(C_inverse)
-        return Frame(left.Q, left.a, pattern, Gram(C), Gram(C_inverse.T), Bt, log_det_from_cholesky(K))
+    @abstractmethod
+    def cotwice(self, N: Array) -> Array:
+        """Its adjoint."""
 
-    def moved(self, X: Array) -> tuple[Frame, Array] | None:
-        """Return the rotated frame of D⁺ = C(I + X)Cᵀ and T = C⁻¹C⁺; None unless I + X ≻ 0."""
-        M = X.astype(self.C.A.dtype)
-        add_to_diagonal(M, 1.0)
-        K = cholesky(M)
-        if K is None:
-            return None
-        if self.Bt.ndim == 1:
-            root = K.T * np.sqrt(self.Bt)
-            U, Bt = _rotation(self.pattern, root.dot(root.T))
-        else:
-            U, Bt = _rotation(self.pattern, sym(K.T @ self.Bt @ K), graded=True)
-        T = lower_product(K, U)
-        C, E = Gram(self.C.A.dot(T)), Gram(lower_solve(K, self.E.A.T).T.dot(U))
-        return Frame(self.Q, self.a, self.pattern, C, E, Bt, self.log_det + log_det_from_cholesky(K)), T
+    @abstractmethod
+    def bend(self, X: Array) -> Array:
+        """−C⁻¹𝒬(dD B dD)C⁻ᵀ for dD = CXCᵀ."""
+
+    @abstractmethod
+    def cross(self, X: Array, N: Array) -> Array:
+        """Π(BdDR + RdDB) in the basis, for dD = CXCᵀ and R = C⁻ᵀNC⁻¹."""
 
     @property
     def d(self) -> int:
         return int(self.C.A.shape[0])
 
-    def lowered(self) -> Frame:
-        """The frame in single precision."""
-        C, E, Bt = (part.astype(np.float32) for part in (self.C.A, self.E.A, self.Bt))
-        return replace(self, C=Gram(C), E=Gram(E), Bt=Bt)
-
-    @property
-    def condition(self) -> float:
-        """‖C‖‖C⁻¹‖/d in the norm of Frobenius: 1 for an orthogonal C."""
-        return math.sqrt(float(np.vdot(self.C.A, self.C.A)) * float(np.vdot(self.E.A, self.E.A))) / self.d
-
-    @cached_property
-    def low(self) -> Frame:
-        """The frame in single precision."""
-        return self if self.C.A.dtype == np.float32 else self.lowered()
-
-    @cached_property
-    def diagonal(self) -> Array:
-        """diag B̃."""
-        return self.Bt if self.Bt.ndim == 1 else np.diagonal(self.Bt)
-
-    @cached_property
-    def sums(self) -> Array:
-        """λᵢ + λⱼ for a diagonal B̃."""
-        return np.asarray(self.Bt[:, None] + self.Bt)
-
     def project(self, M: Array) -> Array:
         """Π(M)."""
         pattern = self.pattern
-        if pattern.is_full:
-            return M
         if pattern.W is None:
             return pattern.blocks(M)
         means = [np.full(s.stop - s.start, np.trace(M[s, s]) / (s.stop - s.start)) for s in pattern.slices]
         return np.diag(np.concatenate(means)).astype(M.dtype)
-
-    def left(self, X: Array) -> Array:
-        """B̃X."""
-        return np.asarray(self.Bt[:, None] * X if self.Bt.ndim == 1 else self.Bt @ X)
-
-    def twice(self, X: Array) -> Array:
-        """B̃ᵀX + XB̃ for a symmetric X."""
-        if self.Bt.ndim == 1:
-            return np.asarray(self.sums * X)
-        M = X @ self.Bt
-        return np.asarray(M + M.T)
-
-    def cotwice(self, X: Array) -> Array:
-        """B̃X + XB̃ᵀ for a symmetric X."""
-        if self.Bt.ndim == 1:
-            return np.asarray(self.sums * X)
-        M = self.Bt @ X
-        return np.asarray(M + M.T)
 
     def image(self, M: Array) -> Array:
         """C⁻¹𝒬(CMCᵀ)C⁻ᵀ; the cheap map needs a diagonal and a symmetric product only."""
@@ -175,30 +114,6 @@ class Frame:
             return _plus(self.C((split.alpha * congruence_diagonal(E, Z)).astype(Z.dtype)), split.beta, Z)
         return sym(C.T.dot(self.Q.adjoint(E.dot(Z).dot(E.T)).astype(Z.dtype, copy=False)).dot(C))
 
-    @property
-    def D(self) -> Matrix:
-        C = self.C.A.astype(np.float64, copy=False)
-        return np.asarray(C.dot(C.T))
-
-    @cached_property
-    def quadratic(self) -> Array:
-        """C⁻¹𝒬(DBD)C⁻ᵀ; diag(DBD)_j = Σ_k λ_k C_jk² for a diagonal B̃."""
-        split = self.Q.diagonal_plus_scaled
-        if self.Bt.ndim == 2:
-            return self.image(self.Bt)
-        if split is None:
-            return sym(self.E.A.T.dot(self.Q.apply((self.C.A * self.Bt).dot(self.C.A.T))).dot(self.E.A))
-        out = self.E((split.alpha * ((self.C.A * self.C.A) @ self.Bt)).astype(self.Bt.dtype, copy=False))
-        add_to_diagonal(out, split.beta * self.Bt)
-        return out
-
-    @property
-    def value(self) -> Array:
-        """G̃."""
-        G = -self.quadratic
-        add_to_diagonal(G, self.a)
-        return G
-
     def slope(self, X: Array) -> Array:
         """G′[X]."""
         return np.asarray(self.a * X - self.image(self.twice(X)))
@@ -207,25 +122,13 @@ class Frame:
         """G′*[Z]."""
         return self.project(self.a * Z - self.cotwice(self.coimage(Z)))
 
-    def bend(self, X: Array) -> Array:
-        """−C⁻¹𝒬(CXB̃XCᵀ)C⁻ᵀ."""
-        if self.Bt.ndim == 1 and self.Q.diagonal_plus_scaled is None:
-            CX, E = self.C.A.dot(X), self.E.A
-            image = self.Q.apply((CX * self.Bt).dot(CX.T)).astype(X.dtype, copy=False)
-            return np.asarray(-E.T.dot(image).dot(E))
-        if self.Bt.ndim == 1:
-            root = X * np.sqrt(self.Bt)
-            return -self.image(root.dot(root.T))  # half a product
-        return -self.image(sym(X @ self.left(X)))
+    def stretched(self, M: Matrix) -> Matrix:
+        """C⁻¹MC⁻ᵀ."""
+        return sym(self.E.A.T @ M @ self.E.A)
 
-    def cross(self, X: Array, N: Array) -> Array:
-        """Π(B̃XN + NXB̃)."""
-        M = self.left(X).dot(N)
-        return self.project(M + M.T)
-
-    def stretched(self, E: Matrix) -> Matrix:
-        """C⁻¹EC⁻ᵀ."""
-        return sym(self.E.A.T @ E @ self.E.A)
+    def squeezed(self, Z: Matrix) -> Matrix:
+        """CᵀZC."""
+        return sym(self.C.A.T @ Z @ self.C.A)
 
     def dual(self, Yt: Array) -> Matrix:
         """C⁻ᵀỸC⁻¹."""
@@ -237,30 +140,242 @@ class Frame:
         return sym(self.C.A @ X @ self.C.A.T)
 
 
-_LARGEST = 1e300  # of an entry: the sum of two is a float
+@dataclass(frozen=True, eq=False)
+class Frame(Basis):
+    """A basis of one D: CCᵀ = D and B̃ = CᵀBC, which is symmetric.  log_det: of D."""
+
+    log_det: float
+
+    @staticmethod
+    def of(family: Family, pattern: Pattern, D: Matrix, rotated: bool = True, graded: bool = False) -> Frame | None:
+        """The frame of D, or None when D is not numerically positive definite; ``rotated`` as said above.
+
+        ``graded``: keep all of B̃ for a full D, too.
+        """
+        K = cholesky(D)
+        if K is None or family.B is None:
+            return None
+        inverse, log_det = triangular_inverse(K), log_det_from_cholesky(K)
+        Bt = sym(K.T.dot(family.B.dot(K)))
+        shared = family.Q, family.a, pattern
+        if rotated and pattern.is_full and not graded:
+            lam, U = _diagonalised(Bt)
+            return FullFrame(*shared, Gram(K.dot(U)), Gram(U.T.dot(inverse).T), log_det, lam)
+        if not rotated or pattern.W is not None or max(pattern.sizes) == 1:
+            return BlockFrame(*shared, Gram(K), Gram(inverse.T), log_det, family.B, Bt)
+        U = _rotation(pattern, Bt)
+        return BlockFrame(*shared, Gram(K.dot(U)), Gram(U.T.dot(inverse).T), log_det, family.B, sym(U.T.dot(Bt).dot(U)))
+
+    @property
+    @abstractmethod
+    def diagonal(self) -> Array:
+        """diag B̃."""
+
+    @property
+    @abstractmethod
+    def quadratic(self) -> Array:
+        """C⁻¹𝒬(DBD)C⁻ᵀ."""
+
+    @abstractmethod
+    def matrix(self) -> Array:
+        """B̃."""
+
+    @abstractmethod
+    def times_B(self, X: Array) -> Array:
+        """B̃X."""
+
+    @abstractmethod
+    def moved(self, X: Array) -> tuple[Frame, Array] | None:
+        """Return the rotated frame of D⁺ = C(I + X)Cᵀ and T = C⁻¹C⁺; None unless I + X ≻ 0."""
+
+    @abstractmethod
+    def whitened_by_B(self, matrices: Sequence[Array]) -> list[Array] | None:
+        """L⁻¹ M L⁻ᵀ of each matrix, LLᵀ = B̃; None when B is not numerically positive definite."""
+
+    @cached_property
+    def single(self) -> Frame:
+        """The frame in single precision."""
+        return self if self.C.A.dtype == np.float32 else self._in_single()
+
+    @abstractmethod
+    def _in_single(self) -> Frame:
+        """The same in single precision."""
+
+    @property
+    def condition(self) -> float:
+        """‖C‖‖C⁻¹‖/d in the norm of Frobenius: 1 for an orthogonal C."""
+        return math.sqrt(float(np.vdot(self.C.A, self.C.A)) * float(np.vdot(self.E.A, self.E.A))) / self.d
+
+    @property
+    def D(self) -> Matrix:
+        C = self.C.A.astype(np.float64, copy=False)
+        return np.asarray(C.dot(C.T))
+
+    @property
+    def value(self) -> Array:
+        """G̃."""
+        G = -self.quadratic
+        add_to_diagonal(G, self.a)
+        return G
+
+    def cotwice(self, N: Array) -> Array:
+        return self.twice(N)
+
+    def cross(self, X: Array, N: Array) -> Array:
+        """Π(B̃XN + NXB̃)."""
+        M = self.times_B(X).dot(N)
+        return self.project(M + M.T)
+
+    def loss(self, Rt: Matrix, g: Matrix) -> float:
+        """½⟨g, K⁻¹g⟩ over all matrices; infinite when B or R is not numerically positive definite."""
+        with np.errstate(over="ignore"):  # infinite is what it is then
+            whitened = self.whitened_by_B((Rt, g))
+            if whitened is None or not np.abs(whitened[0]).max() < _LARGEST:
+                return math.inf
+            rho, U = eigh(sym(whitened[0]))
+            if not rho[0] > 0.0:
+                return math.inf
+            g = U.T @ whitened[1] @ U
+            return 0.5 * float(np.sum(g * g / (rho[:, None] + rho)))
 
 
-def curvature_loss(frame: Frame, Rt: Matrix, g: Matrix) -> float:
-    """½⟨g, K⁻¹g⟩; infinite when B or R is not numerically positive definite."""
-    Bt = frame.Bt
-    if Bt.ndim == 1:
-        root = 1.0 / np.sqrt(Bt)
+@dataclass(frozen=True, eq=False)
+class FullFrame(Frame):
+    """The frame of a full D with a diagonal B̃ = Diag(λ); lam: λ."""
+
+    lam: Array
+
+    @property
+    def diagonal(self) -> Array:
+        return self.lam
+
+    def matrix(self) -> Array:
+        return np.diag(self.lam)
+
+    @cached_property
+    def sums(self) -> Array:
+        """λᵢ + λⱼ."""
+        return np.asarray(self.lam[:, None] + self.lam)
+
+    def _in_single(self) -> Frame:
+        C, E, lam = (part.astype(np.float32) for part in (self.C.A, self.E.A, self.lam))
+        return replace(self, C=Gram(C), E=Gram(E), lam=lam)
+
+    def moved(self, X: Array) -> tuple[Frame, Array] | None:
+        found = _moved_basis(self, X)
+        if found is None:
+            return None
+        K, log_det = found
+        root = K.T * np.sqrt(self.lam)
+        lam, U = _diagonalised(root.dot(root.T))
+        T, E = lower_product(K, U), lower_solve(K, self.E.A.T).T.dot(U)
+        return FullFrame(self.Q, self.a, self.pattern, Gram(self.C.A.dot(T)), Gram(E), log_det, lam), T
+
+    def times_B(self, X: Array) -> Array:
+        return np.asarray(self.lam[:, None] * X)
+
+    def twice(self, X: Array) -> Array:
+        return np.asarray(self.sums * X)
+
+    @cached_property
+    def quadratic(self) -> Array:
+        """With diag(DBD)_j = Σ_k λ_k C_jk² for the cheap map."""
+        split, C = self.Q.diagonal_plus_scaled, self.C.A
+        if split is None:
+            return sym(self.E.A.T.dot(self.Q.apply((C * self.lam).dot(C.T))).dot(self.E.A))
+        out = self.E((split.alpha * ((C * C) @ self.lam)).astype(self.lam.dtype, copy=False))
+        add_to_diagonal(out, split.beta * self.lam)
+        return out
+
+    def bend(self, X: Array) -> Array:
+        if self.Q.diagonal_plus_scaled is not None:
+            root = X * np.sqrt(self.lam)
+            return -self.image(root.dot(root.T))  # half a product
+        CX, E = self.C.A.dot(X), self.E.A
+        image = self.Q.apply((CX * self.lam).dot(CX.T)).astype(X.dtype, copy=False)
+        return np.asarray(-E.T.dot(image).dot(E))
+
+    def whitened_by_B(self, matrices: Sequence[Array]) -> list[Array]:
+        root = 1.0 / np.sqrt(self.lam)
         scale = np.multiply.outer(root, root)
-        with np.errstate(over="ignore"):
-            R, g = Rt * scale, g * scale
-    else:
-        K = cholesky(Bt)
-        if K is None:
-            return math.inf
-        R, g = (lower_solve(K, lower_solve(K, M).T) for M in (Rt, g))
-    if not np.abs(R).max() < _LARGEST:
-        return math.inf
-    rho, U = eigh(sym(R))
-    if not rho[0] > 0.0:
-        return math.inf
-    g = U.T @ g @ U
-    with np.errstate(over="ignore"):  # infinite is what it is then
-        return 0.5 * float(np.sum(g * g / (rho[:, None] + rho)))
+        return [M * scale for M in matrices]
+
+
+@dataclass(frozen=True, eq=False)
+class BlockFrame(Frame):
+    """The frame of a D of any pattern, with all of B̃; B: where that comes from."""
+
+    B: Matrix
+    Bt: Array
+
+    @property
+    def diagonal(self) -> Array:
+        return np.diagonal(self.Bt)
+
+    def matrix(self) -> Array:
+        return self.Bt
+
+    def _in_single(self) -> Frame:
+        C, E, Bt = (part.astype(np.float32) for part in (self.C.A, self.E.A, self.Bt))
+        return replace(self, C=Gram(C), E=Gram(E), Bt=Bt)
+
+    def moved(self, X: Array) -> tuple[Frame, Array] | None:
+        found = _moved_basis(self, X)
+        if found is None:
+            return None
+        K, log_det = found
+        U = _rotation(self.pattern, sym(K.T @ self.Bt @ K))
+        T, E = lower_product(K, U), lower_solve(K, self.E.A.T).T.dot(U)
+        C = self.C.A.dot(T)
+        Bt = sym(C.T @ self.B @ C)  # from B itself: for a graded map its rounding counts
+        return BlockFrame(self.Q, self.a, self.pattern, Gram(C), Gram(E), log_det, self.B, Bt), T
+
+    def times_B(self, X: Array) -> Array:
+        return np.asarray(self.Bt @ X)
+
+    def twice(self, X: Array) -> Array:
+        M = X @ self.Bt
+        return np.asarray(M + M.T)
+
+    @cached_property
+    def quadratic(self) -> Array:
+        return self.image(self.Bt)
+
+    def bend(self, X: Array) -> Array:
+        return -self.image(sym(X @ self.Bt @ X))
+
+    def whitened_by_B(self, matrices: Sequence[Array]) -> list[Array] | None:
+        K = cholesky(self.Bt)
+        return None if K is None else [lower_solve(K, lower_solve(K, M).T) for M in matrices]
+
+
+def _moved_basis(frame: Frame, X: Array) -> tuple[Array, float] | None:
+    """The Cholesky factor of I + X and log det D⁺; None unless I + X ≻ 0."""
+    M = X.astype(frame.C.A.dtype)
+    add_to_diagonal(M, 1.0)
+    K = cholesky(M)
+    return None if K is None else (K, frame.log_det + log_det_from_cholesky(K))
+
+
+def _diagonalised(Bt: Array) -> tuple[Array, Array]:
+    """The eigenvalues and eigenvectors of B̃ for a full D.
+
+    B ⪰ 0 has no negative eigenvalue; rounding may produce one of the relative size of the unit roundoff.
+    """
+    lam, U = eigh(Bt)
+    return np.maximum(lam, np.finfo(lam.dtype).tiny), U
+
+
+def _rotation(pattern: Pattern, Bt: Array) -> Array:
+    """U with the pattern that makes the diagonal blocks of UᵀB̃U diagonal; given blocks are left as they are."""
+    U = np.eye(len(Bt))
+    for s in pattern.slices if pattern.W is None else ():
+        if s.stop - s.start > 1:
+            U[s, s] = eigh(Bt[s, s])[1]
+    return U
+
+
+_LARGEST = 1e300  # of an entry: the sum of two is a float
 
 
 def is_graded(Q: PositiveMap) -> bool:
@@ -289,22 +404,6 @@ def effective_beta(Q: PositiveMap) -> float:
     return float(np.vdot(M, Q.apply(M)) / np.vdot(M, M))
 
 
-def _rotation(pattern: Pattern, Bt: Array, graded: bool = False) -> tuple[Array, Array]:
-    """U with the pattern that makes the diagonal blocks of UᵀB̃U diagonal, and that matrix.
-
-    For a full D its diagonal alone, unless the map is graded and rounding off the diagonal counts.
-    """
-    if pattern.is_full and not graded:
-        lam, U = eigh(Bt)
-        # B ⪰ 0 has no negative eigenvalue; rounding may produce one of the relative size of the unit roundoff.
-        return U, np.maximum(lam, np.finfo(lam.dtype).tiny)
-    U = np.eye(len(Bt))
-    for s in pattern.slices:
-        if s.stop - s.start > 1:
-            U[s, s] = eigh(Bt[s, s])[1]
-    return U, sym(U.T @ Bt @ U)
-
-
 def _plus(out: Array, factor: float, M: Array) -> Array:
     out += np.asarray(factor, dtype=M.dtype) * M
     return out
@@ -322,7 +421,7 @@ class Scaling:
     v: Array
     G: Array
 
-    def lowered(self) -> Scaling:
+    def in_single(self) -> Scaling:
         """The scaling in single precision."""
         return Scaling(*(part.astype(np.float32, copy=False) for part in (self.factor, self.U, self.v, self.G)))
 

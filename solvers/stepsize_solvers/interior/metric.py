@@ -23,7 +23,7 @@ from functools import cached_property
 
 import numpy as np
 
-from stepsize_solvers.interior.frame import Frame, curvature_loss, effective_beta
+from stepsize_solvers.interior.frame import Frame, effective_beta
 from stepsize_solvers.numerics import (
     Array,
     Bounds,
@@ -63,9 +63,9 @@ class MetricPoint:
     log_det: float  # of G
 
     @staticmethod
-    def of(left: Family, pattern: Pattern, D: Matrix) -> MetricPoint | None:
+    def of(family: Family, pattern: Pattern, D: Matrix) -> MetricPoint | None:
         """The point at D; None unless D and G are numerically positive definite."""
-        frame = Frame.of(left, pattern, D)
+        frame = Frame.of(family, pattern, D)
         if frame is None:
             return None
         Gt = frame.value
@@ -107,7 +107,7 @@ class MetricPoint:
     @cached_property
     def loss(self) -> float:
         """½⟨g, K⁻¹g⟩."""
-        return curvature_loss(self.frame, self.Rt, self.gradient)
+        return self.frame.loss(self.Rt, self.gradient)
 
     def bounds(self, loss: float) -> Bounds:
         """The interval of log det G; ``loss`` is the one above, or larger."""
@@ -155,16 +155,16 @@ class KrylovSystem:
 class DampedNewton:
     """One solve."""
 
-    left: Family
+    family: Family
     pattern: Pattern
     progress: Progress[MetricPoint]
 
     @cached_property
     def beta(self) -> float:
-        return effective_beta(self.left.Q)
+        return effective_beta(self.family.Q)
 
     def point(self, D: Matrix) -> MetricPoint | None:
-        return MetricPoint.of(self.left, self.pattern, D)
+        return MetricPoint.of(self.family, self.pattern, D)
 
     def direction(self, p: MetricPoint, far: bool) -> Matrix:
         """A⁻¹g."""

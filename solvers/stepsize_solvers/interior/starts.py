@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from stepsize_solvers.interior.condition import Condition, ConditionPoint
-from stepsize_solvers.interior.frame import Frame, is_graded
+from stepsize_solvers.interior.frame import BlockFrame, Frame, FullFrame, is_graded
 from stepsize_solvers.numerics import (
     Gram,
     cholesky,
@@ -68,11 +68,11 @@ def _unit_diagonal(B: Matrix, Q: PositiveMap) -> tuple[Matrix, Vector]:
     return B * np.multiply.outer(scale, scale), scale
 
 
-def _frames(left: Family, pattern: Pattern, exponents: Matrix) -> Iterator[Frame]:
+def _frames(family: Family, pattern: Pattern, exponents: Matrix) -> Iterator[Frame]:
     """The frames of the powers."""
-    assert left.B is not None
-    B, scale = (left.B, np.ones(len(left.B))) if len(exponents) == 1 else _unit_diagonal(left.B, left.Q)
-    for M, row in zip((B, sym(left.Q.apply(B))), exponents, strict=False):
+    assert family.B is not None
+    B, scale = (family.B, np.ones(len(family.B))) if len(exponents) == 1 else _unit_diagonal(family.B, family.Q)
+    for M, row in zip((B, sym(family.Q.apply(B))), exponents, strict=False):
         w, U = np.empty(len(M)), np.zeros_like(M)
         for s in pattern.slices:
             w[s], U[s, s] = eigh(M[s, s])
@@ -88,7 +88,8 @@ def _frames(left: Family, pattern: Pattern, exponents: Matrix) -> Iterator[Frame
                 # Exactly I: rounding errors of UUᵀ are too much for a map with coefficients of 10³⁰.
                 C, E, Bt = np.diag(scale), np.diag(1.0 / scale), B
             log_det = 2.0 * float(np.log(root * scale).sum())
-            yield Frame(left.Q, left.a, pattern, Gram(C), Gram(E), Bt, log_det)
+            shared = family.Q, family.a, pattern, Gram(C), Gram(E), log_det
+            yield FullFrame(*shared, Bt) if Bt.ndim == 1 else BlockFrame(*shared, family.B, Bt)
 
 
 # ---------------------------------------------------------------- the condition
@@ -157,7 +158,7 @@ def warm_start(problem: Condition, warm: WarmStart) -> ConditionPoint | None:
     if not energy > 0.0:
         return None
     mixed = replace(p, Zt=(1.0 - _WARM_MIX) * (d / energy) * Zt + _WARM_MIX * central)
-    return None if mixed.found_scaling is None else mixed
+    return None if mixed.scaling_or_none is None else mixed
 
 
 # ---------------------------------------------------------------- the metric
@@ -181,27 +182,27 @@ def best_multiple(m: Vector, a: float) -> float:
     return gamma
 
 
-def metric_start(left: Family, pattern: Pattern, warm: Matrix | None) -> Matrix | None:
+def metric_start(family: Family, pattern: Pattern, warm: Matrix | None) -> Matrix | None:
     """A D with G(D) ≻ 0: the best multiple of a warm start, of W, or of the best power; None when there is none."""
     given = pattern.W if warm is None else pattern.nearest(warm)
     if given is not None:
-        frame = Frame.of(left, pattern, given, rotated=False)
+        frame = Frame.of(family, pattern, given, rotated=False)
         m = None if frame is None else _spectrum(frame)
         if m is not None:
-            return best_multiple(m, left.a) * given
-        return None if warm is None else metric_start(left, pattern, None)
+            return best_multiple(m, family.a) * given
+        return None if warm is None else metric_start(family, pattern, None)
     best: tuple[float, Vector, Frame] | None = None
-    for frame in _frames(left, pattern, _FOR_METRIC):
+    for frame in _frames(family, pattern, _FOR_METRIC):
         m = _spectrum(frame)
         if m is None:
             continue
-        value = frame.log_det + float(_values(m, left.a).max())
+        value = frame.log_det + float(_values(m, family.a).max())
         if best is None or value > best[0]:
             best = (value, m, frame)
     if best is None:
         return None
     _, m, frame = best
-    return np.asarray(best_multiple(m, left.a) * frame.D)
+    return np.asarray(best_multiple(m, family.a) * frame.D)
 
 
 def _spectrum(frame: Frame) -> Vector | None:

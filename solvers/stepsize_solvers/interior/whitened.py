@@ -1,6 +1,6 @@
 """The basis of the path in which K is inverted: CᵢᵀBᵢᵢCᵢ = I and CᵢᵀRᵢᵢCᵢ = Diag(ρᵢ) for each block of D.
 
-G′ is that of ``Frame`` with M = CᵀBDC⁻ᵀ in the place of B̃.  With X = K⁻¹(r + G′*dZ), what is left of a step is
+With M = CᵀBDC⁻ᵀ, dD B D + D B dD = C(XM + MᵀX)Cᵀ for dD = CXCᵀ.  With X = K⁻¹(r + G′*dZ), what is left of a step is
 
     (G′K⁻¹G′* + W·W) dZ − E dt = c − G′K⁻¹r,      ⟨E, dZ⟩ = 0,
 
@@ -13,7 +13,6 @@ is the diagonal that the system with β has there.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -21,7 +20,7 @@ import numpy as np
 
 from stepsize_solvers.interior.driver import IterativeSystem, Solution
 from stepsize_solvers.interior.floor import FloorPoint
-from stepsize_solvers.interior.frame import Frame, effective_beta
+from stepsize_solvers.interior.frame import Basis, effective_beta
 from stepsize_solvers.numerics import (
     Array,
     Curvatures,
@@ -47,26 +46,38 @@ _ACCURACY = 1.2
 
 
 @dataclass(frozen=True, eq=False)
-class WhitenedBasis:
-    """``frame.Bt`` is M = CᵀBDC⁻ᵀ; K: the curvature."""
+class WhitenedBasis(Basis):
+    """The basis of the curvature K; M: CᵀBDC⁻ᵀ; beta: the scalar stand-in for 𝒬."""
 
-    maker: Whitening
-    frame: Frame
     K: PatternCurvature
+    M: Matrix
+    beta: float
+
+    @property
+    def basis(self) -> Basis:
+        return self
+
+    def twice(self, X: Array) -> Array:
+        half = X @ self.M
+        return np.asarray(half + half.T)
+
+    def cotwice(self, N: Array) -> Array:
+        half = self.M @ N
+        return np.asarray(half + half.T)
 
     def bend(self, X: Array) -> Array:
-        return -self.frame.image(X @ X.T if self.frame.pattern.is_full else sym(X @ self.K.Bt @ X))
+        return -self.image(X @ X.T if self.pattern.is_full else sym(X @ self.K.Bt @ X))
 
     def cross(self, X: Array, N: Array) -> Array:
-        M = X @ N if self.frame.pattern.is_full else self.K.Bt @ (X @ N)
-        return self.frame.project(M + M.T)
+        half = X @ N if self.pattern.is_full else self.K.Bt @ (X @ N)
+        return self.project(half + half.T)
 
     def loss(self, g: Array) -> float:
         return 0.5 * float(np.vdot(g, self.K.solve(g)))
 
     def system(self, p: FloorPoint, work: Work) -> IterativeSystem:
         half = p.scaling.G_inverse.T
-        seen = SeenFrom.of(self.frame, half, self.maker.beta)
+        seen = SeenFrom.of(self, half)
         U, G, diagonal = seen.turned(self.K.rho**-_EXPONENT, self.K.inverse_sums)
         schur, P = Schur(G, self.K, 1.0 / (1.0 + diagonal)), half @ U
         return IterativeSystem(p, Complement(self, P, Plane.of(schur, sym(P.T @ p.Et @ P)), work), _ACCURACY)
@@ -74,9 +85,9 @@ class WhitenedBasis:
 
 @dataclass(frozen=True, eq=False)
 class SeenFrom:
-    """X ↦ PᵀG′[X]P, G′ of a frame in the basis P, without Π.
+    """X ↦ PᵀG′[X]P, G′ of a whitened basis in the basis P, without Π.
 
-    With T = Pᵀ, S = (a/2)T − βTB̃ᵀ, b = CB̃ᵀ and u = C⁻ᵀP,
+    With T = Pᵀ, S = (a/2)T − βTMᵀ, b = CMᵀ and u = C⁻ᵀP,
 
         PᵀG′[X]P = TXSᵀ + SXTᵀ − uᵀ 𝒬_β(CXbᵀ + bXCᵀ) u,      𝒬_β(M) = 𝒬(M) − βM,
 
@@ -92,11 +103,10 @@ class SeenFrom:
     u: Gram
 
     @staticmethod
-    def of(frame: Frame, P: Matrix, beta: float) -> SeenFrom:
-        """For a frame with a matrix B̃."""
-        C, T = frame.C.A, P.T
-        S = 0.5 * frame.a * T - beta * (T @ frame.Bt.T)
-        return SeenFrom(frame.Q, beta, T, S, C, C @ frame.Bt.T, Gram(frame.E.A @ P))
+    def of(basis: WhitenedBasis, P: Matrix) -> SeenFrom:
+        C, T = basis.C.A, P.T
+        S = 0.5 * basis.a * T - basis.beta * (T @ basis.M.T)
+        return SeenFrom(basis.Q, basis.beta, T, S, C, C @ basis.M.T, Gram(basis.E.A @ P))
 
     def turned(self, weights: Array, factors: Matrix) -> tuple[Matrix, SeenFrom, Matrix]:
         """U, the same for PU, and the diagonal of Y ↦ Ĝ(factors∘Ĝ*Y) there, Ĝ[X] = TXSᵀ + SXTᵀ the part of β.
@@ -161,54 +171,54 @@ class Complement:
     work: Work
 
     def solve(self, r: Array, c: Array, tolerance: float) -> Solution:
-        frame, K, P, plane = self.basis.frame, self.basis.K, self.P, self.plane
+        basis, K, P, plane = self.basis, self.basis.K, self.P, self.plane
         first = K.solve(r)
-        b = P.T @ (c - frame.slope(first)) @ P
-        most = min(_MOST_ITERATIONS, max(_ITERATIONS_AT_ANY_SIZE, _MOST_ROWS // frame.d))
+        b = P.T @ (c - basis.slope(first)) @ P
+        most = min(_MOST_ITERATIONS, max(_ITERATIONS_AT_ANY_SIZE, _MOST_ROWS // basis.d))
 
         def finished(left: Array, _: float) -> bool:
             return float(np.linalg.norm(left)) <= tolerance
 
         Y = plane.in_plane(conjugate_gradients(plane, plane.residual(b), finished, most, self.work))
         dZ = sym(P @ Y @ P.T)
-        X = first + K.solve(frame.coslope(dZ))
-        left = P.T @ (c - frame.slope(X)) @ P - Y
+        X = first + K.solve(basis.coslope(dZ))
+        left = P.T @ (c - basis.slope(X)) @ P - Y
         return Solution(X, dZ, plane.multiplier(left))
 
 
 @dataclass(frozen=True, eq=False)
 class Plane:
-    """The operator within the plane ⟨E, Y⟩ = 0; normal: p∘E with ⟨normal, E⟩ = 1."""
+    """The operator within the plane ⟨floor, Y⟩ = 0; normal: p∘floor with ⟨normal, floor⟩ = 1."""
 
     operator: Schur
-    E: Array
+    floor: Array
     normal: Array
 
     @staticmethod
-    def of(operator: Schur, E: Matrix) -> Plane:
-        normal = operator.p * E
-        return Plane(operator, E, normal / float(np.vdot(normal, E)))
+    def of(operator: Schur, floor: Matrix) -> Plane:
+        normal = operator.p * floor
+        return Plane(operator, floor, normal / float(np.vdot(normal, floor)))
 
     def inner(self, Y: Array, Y2: Array) -> float:
         return float(np.vdot(Y, Y2))
 
     def in_plane(self, Y: Array) -> Array:
-        return np.asarray(Y - self.inner(self.E, Y) * self.normal)
+        return np.asarray(Y - self.inner(self.floor, Y) * self.normal)
 
-    def multiplier(self, left: Array) -> float:
+    def multiplier(self, residual: Array) -> float:
         """The dt that leaves the least of a residual."""
-        return -self.inner(self.normal, left)
+        return -self.inner(self.normal, residual)
 
     def residual(self, Y: Array) -> Array:
         """What the best dt leaves of Y; preconditioned, it lies in the plane."""
-        return np.asarray(Y + self.multiplier(Y) * self.E)
+        return np.asarray(Y + self.multiplier(Y) * self.floor)
 
     def precondition(self, Y: Array) -> Array:
         """In the plane, up to the rounding of this difference and not of what made Y."""
         return self.in_plane(self.operator.p * Y)
 
     def __call__(self, Y: Array) -> Array:
-        """Without its multiple of E, which is dt's and larger than the rest: rounding would leave the plane by it."""
+        """Without its multiple of the floor, which is dt's and so large that its rounding would leave the plane."""
         return self.residual(self.operator(Y))
 
 
@@ -229,11 +239,11 @@ class Whitening:
 
     def __call__(self, D: Matrix, Z: Matrix) -> WhitenedBasis | None:
         """None when the curvature is not numerically positive definite."""
-        q = self.family
-        K = self.curvatures(q.Q.adjoint(Z))
+        family, pattern = self.family, self.pattern
+        K = self.curvatures(family.Q.adjoint(Z))
         if K is None:
             return None
         M = sym(K.E.T @ D @ K.E)
-        M = M if self.pattern.is_full else K.Bt @ M
-        frame = Frame(q.Q, q.a, self.pattern, Gram(K.C), Gram(K.E), M, math.nan)
-        return WhitenedBasis(self, frame, K)
+        if not pattern.is_full:
+            M = K.Bt @ M
+        return WhitenedBasis(family.Q, family.a, pattern, Gram(K.C), Gram(K.E), K, M, self.beta)

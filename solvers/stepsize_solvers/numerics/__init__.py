@@ -5,6 +5,7 @@ from stepsize_solvers.numerics.krylov import (
     ChebyshevInverse as ChebyshevInverse,
     chebyshev_inverse as chebyshev_inverse,
     conjugate_gradients as conjugate_gradients,
+    images_of_solution as images_of_solution,
     within_scaled_tolerance as within_scaled_tolerance,
 )
 from stepsize_solvers.numerics.linalg import (

@@ -10,10 +10,10 @@ residual behind.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import numpy as np
 from scipy.linalg import lapack
@@ -32,55 +32,84 @@ _MAX_LANCZOS_STEPS = 16
 _RESIDUAL = 0.1
 
 
-class Operator(Protocol):
-    """A symmetric positive definite map in an inner product, with an approximation of its inverse."""
+class Preconditioned(Protocol):
+    """An inner product with an approximation of the inverse of a symmetric positive definite map in it."""
 
-    def __call__(self, Y: Array, /) -> Array: ...
     def precondition(self, Y: Array, /) -> Array: ...
     def inner(self, Y: Array, Y2: Array, /) -> float: ...
 
 
-def conjugate_gradients(
-    A: Operator,
-    b: Array,
-    finished: Callable[[Array, float], bool],
-    most: int,
-    work: Work | None = None,
-    add_step: Callable[[float, Array], None] | None = None,
-) -> Array:
+class Operator(Preconditioned, Protocol):
+    """The map itself."""
+
+    def __call__(self, Y: Array, /) -> Array: ...
+
+
+class ImageOperator(Preconditioned, Protocol):
+    """A map whose image is made of other arrays that are linear in its argument."""
+
+    def images(self, Y: Array, /) -> tuple[Array, ...]:
+        """The image first, then the other arrays."""
+        ...
+
+
+Finished: TypeAlias = Callable[[Array, float], bool]
+
+
+def conjugate_gradients(A: Operator, b: Array, finished: Finished, most: int, work: Work | None = None) -> Array:
     """Return y with A y = b up to ``finished(residual, ⟨residual, preconditioned residual⟩)``.
 
-    ``work`` counts the iterations; raises OutOfTime at its deadline.  With ``add_step`` the caller sums what it needs,
-    and y is not: it is told the steps a·p that add up to y, after A was applied to the direction p.
+    ``work`` counts the iterations; raises OutOfTime at its deadline.
     """
     y = np.zeros_like(b)
+    for step, direction, _ in _steps(lambda Y: (A(Y),), A, b, finished, most, work):
+        y += step * direction
+    return y
+
+
+def images_of_solution(
+    A: ImageOperator, b: Array, others: tuple[Array, ...], finished: Finished, most: int, work: Work
+) -> tuple[Array, ...]:
+    """The sums of ``others`` and the other arrays of the same y."""
+    sums = tuple(other.copy() for other in others)
+    for step, _, images in _steps(A.images, A, b, finished, most, work):
+        for total, image in zip(sums, images[1:], strict=True):
+            total += step * image
+    return sums
+
+
+def _steps(
+    images_of: Callable[[Array], tuple[Array, ...]],
+    A: Preconditioned,
+    b: Array,
+    finished: Finished,
+    most: int,
+    work: Work | None,
+) -> Iterator[tuple[float, Array, tuple[Array, ...]]]:
+    """The steps and directions that add up to y, with the images of each direction."""
     residual = b.copy()
     z = A.precondition(residual)
     rho = A.inner(residual, z)
     direction = z.copy()
     for _ in range(most):
         if finished(residual, rho):
-            break
+            return
         if work is not None:
             work.count_iteration()
-        image = A(direction)
-        curvature = A.inner(direction, image)
+        images = images_of(direction)
+        curvature = A.inner(direction, images[0])
         if not curvature > 0.0:  # by rounding only; the sum so far is as good as it gets
-            break
+            return
         step = rho / curvature
-        if add_step is None:
-            y += step * direction
-        else:
-            add_step(step, direction)
-        residual -= step * image
+        yield step, direction, images
+        residual -= step * images[0]
         z = A.precondition(residual)
         rho, last = A.inner(residual, z), rho
         direction *= rho / last if last != 0.0 else 0.0
         direction += z
-    return y
 
 
-def within_scaled_tolerance(A: Operator, T: Array, tolerance: float) -> Callable[[Array, float], bool]:
+def within_scaled_tolerance(A: Preconditioned, T: Array, tolerance: float) -> Finished:
     """Whether ‖r_ij/√T_ij‖ ≤ tolerance for a residual r.
 
     Dividing by √T_ij = √(tᵢtⱼ) is the Nesterov–Todd scaling of a residual of F, so the tolerance bounds the error of
