@@ -49,6 +49,6 @@ if __name__ == "__main__":
         print(f"{algorithm}: {result.status}, rate {result.rate:.4f}, certified gap {result.gap:.0e}")
     with TemporaryDirectory() as folder:  # a file holds the name of the class and its fields
         again = StepsizeResult.load(result.save(Path(folder) / "result"))
-        print(f"loaded: {again.sketch}, equal: {again == result}")
+        print(f"loaded: {again.sketch}, equal: {again.sketch == result.sketch}")
         path = write_certificate(result, L, Path(folder) / "certificate.json")  # verified before it is written
         print(f"{path.name}: log det D is at most {result.certificate.upper_bound:.4f}")

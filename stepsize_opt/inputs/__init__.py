@@ -4,7 +4,6 @@ from stepsize_opt.inputs.checks import (
     LARGE as LARGE,
     SLACK as SLACK,
     Array as Array,
-    Immutable as Immutable,
     asymmetry as asymmetry,
     check_dense as check_dense,
     check_kind as check_kind,

@@ -35,20 +35,6 @@ def read_only(array: A) -> A:
     return array
 
 
-class Immutable:
-    """An object whose arrays stay read-only in its copies and after unpickling, where numpy drops the flag."""
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._lock()
-
-    def _lock(self) -> None:
-        for value in vars(self).values():
-            for one in value if isinstance(value, tuple) else (value,):
-                if isinstance(one, np.ndarray):
-                    read_only(one)
-
-
 def generator(rng: np.random.Generator) -> np.random.Generator:
     if not isinstance(rng, np.random.Generator):
         msg = f"rng must be a numpy Generator, such as np.random.default_rng(0), got {rng!r}"

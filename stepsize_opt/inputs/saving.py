@@ -27,7 +27,7 @@ from typing import Any, BinaryIO, Self, TypeVar, Union, get_args, get_origin, ge
 
 import numpy as np
 
-from stepsize_opt.inputs.checks import Immutable, read_only
+from stepsize_opt.inputs.checks import read_only
 
 
 @contextmanager
@@ -230,12 +230,8 @@ class Shown(ABC):
         return f"<table><caption>{type(self).__name__}</caption>{cells}</table>"
 
 
-# What two equal answers may differ in: the time that they took, and a number that is computed when it is asked for.
-_NOT_COMPARED = ("solver_stats",)
-
-
-class Saved(Immutable, ABC):
-    """An answer that is kept in a file; two are equal if their files would hold the same answer."""
+class Saved(ABC):
+    """An answer that is kept in a file."""
 
     @abstractmethod
     def _contents(self) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -245,19 +241,6 @@ class Saved(Immutable, ABC):
     @abstractmethod
     def _of_contents(cls, meta: dict[str, Any], arrays: dict[str, Any]) -> Self:
         """Return the result whose ``_contents`` were read."""
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Saved) or type(other) is not type(self):
-            return NotImplemented
-        return self is other or self._digest() == other._digest()
-
-    def __hash__(self) -> int:
-        return hash(self._digest())
-
-    def _digest(self) -> str:
-        meta, arrays = self._contents()
-        compared = {name: value for name, value in meta.items() if name not in _NOT_COMPARED}
-        return _digest(json_text(compared), {name: np.asarray(array) for name, array in arrays.items()})
 
     def save(self, path: str | PathLike[str]) -> Path:
         """Write everything to an npz file (arrays and JSON text, nothing pickled); returns its path.

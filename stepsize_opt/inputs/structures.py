@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from scipy.sparse.linalg import LinearOperator
 
-from stepsize_opt.inputs.checks import Immutable, check_dense, dimensions, items, read_only, real_array, whole_number
+from stepsize_opt.inputs.checks import check_dense, dimensions, items, read_only, real_array, whole_number
 from stepsize_opt.inputs.matrices import check_positive_definite, dense, read_matrix
 from stepsize_solvers.programs import Matrix, Pattern
 
@@ -38,7 +38,7 @@ class BlockDiagonal:
 
 
 @dataclass(frozen=True, eq=False)
-class Direction(Immutable):
+class Direction:
     """D = γW for a given positive definite W, or D = Diag(γ₁W₁, …, γ_mW_m) when ``sizes`` names the layers.
 
     With L = Diag(L₁, …, L_m) of the same layers the best factors are those of the paper's Theorem 2,

@@ -12,12 +12,12 @@ from scipy import sparse
 from scipy.linalg import solve_triangular
 from scipy.sparse.linalg import LinearOperator
 
-from stepsize_opt.inputs import Immutable, check_dense, check_memory, read_only, scaled_exactly
+from stepsize_opt.inputs import check_dense, check_memory, read_only, scaled_exactly
 from stepsize_opt.proofs import SMALLEST_NORMAL
 from stepsize_solvers.programs import Indices, Matrix, Vector
 
 
-class StepsizeOperator(Immutable, LinearOperator):  # type: ignore[misc]
+class StepsizeOperator(LinearOperator):  # type: ignore[misc]
     """A symmetric stepsize matrix D by its products: ``D @ g``, ``D.diagonal()``, ``D.todense()`` when asked."""
 
     def __init__(self, d: int) -> None:

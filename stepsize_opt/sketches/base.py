@@ -8,7 +8,8 @@ on the sketches).  The stepsize conditions of det-CGD see a sketch only through 
 
 For a diagonal sketch S = Diag(s), 𝒫(M) = P ∘ M with P = E[s sᵀ] ⪰ 11ᵀ.
 
-Sketches are immutable, compare by value and hold read-only copies of the arrays that they were given.
+Sketches are immutable, compare by value and hold read-only copies of the arrays that they were given (numpy drops the
+flag in pickles).
 
 *The distribution that certificates are about.*  It is defined by the float64 numbers that the sketch holds, as real
 numbers: 1/p is the real quotient, RandK and Gaussian have their rational coefficients.
@@ -34,7 +35,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from stepsize_opt.inputs import (
     Array,
-    Immutable,
     check_memory,
     enter_class,
     generator,
@@ -59,7 +59,7 @@ KINDS: dict[str, type[Sketch]] = {}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Sketch(Immutable, ABC):
+class Sketch(ABC):
     """A random symmetric positive semidefinite d×d matrix S with E[S] = I.
 
     Every random number comes from the ``numpy.random.Generator`` passed in: equal generators give equal draws, and

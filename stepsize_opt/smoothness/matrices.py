@@ -23,7 +23,6 @@ from scipy.sparse.linalg import LinearOperator
 from stepsize_opt.inputs import (
     SMOOTHNESS_REMEDY,
     EstimatedSmoothness,
-    Immutable,
     Scaling,
     Symmetric,
     binary_exponent,
@@ -87,7 +86,7 @@ class Smoothness(ABC):
         return self.d * k
 
 
-class MatrixSmoothness(Immutable, Smoothness):
+class MatrixSmoothness(Smoothness):
     """L by its entries, an array or a csr_array that ``read_matrix`` returned; what is proved of it is proved once."""
 
     def __init__(self, matrix: Symmetric, estimated: str = "") -> None:
@@ -225,7 +224,7 @@ def proved_smoothness(L: Any, name: str = "L") -> Smoothness:
     return smoothness
 
 
-class LowRankPlusDiagonal(Immutable, Smoothness, LinearOperator):  # type: ignore[misc]
+class LowRankPlusDiagonal(Smoothness, LinearOperator):  # type: ignore[misc]
     """L = UUᵀ + Diag(diagonal), a d×d smoothness matrix that is never formed.
 
     Parameters

@@ -31,7 +31,7 @@ import numpy as np
 from scipy.linalg import eigh, lapack
 from scipy.sparse.linalg import LinearOperator
 
-from stepsize_opt.inputs import SMOOTHNESS_REMEDY, Array, Immutable, Scaling, read_only, scaled_exactly
+from stepsize_opt.inputs import SMOOTHNESS_REMEDY, Array, Scaling, read_only, scaled_exactly
 from stepsize_opt.proofs import (
     LOG_2,
     UNIT,
@@ -212,7 +212,7 @@ BASES = ("eigenvectors", "root")
 _REFINEMENTS = 2
 
 
-class ThinDirections(Immutable, LinearOperator):  # type: ignore[misc]
+class ThinDirections(LinearOperator):  # type: ignore[misc]
     """A = c Diag(t)(I + BZBᵀ), d×d, with B = [Diag(t)U  E], E the first e columns of I; by its products, in O(dr).
 
     ``proofs.roots`` has the Z that make A L-orthonormal for L = UUᵀ + Diag(a): a root (e = 0), or the eigenvectors.

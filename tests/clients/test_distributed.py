@@ -304,8 +304,6 @@ def test_a_result_is_shown_and_saved(tmp_path: Path) -> None:
     assert result.summary()["guarantee_used"] == "descent, det(H)^(1/d)"
     assert result.neighbourhood <= TARGETS["epsilon2"] / 2.0 * (1.0 + 1e-12)
     assert result.iterations() < result.K
-    again = DistributedResult.load(result.save(tmp_path / "result"))
-    assert again == result and again.descent_rate == result.descent_rate
     with pytest.raises(ValueError, match="read-only"):
         result.D[0, 0] = 1.0
 

@@ -126,19 +126,6 @@ class TestResults:
         else:
             assert again.structure == structure
 
-    def test_a_distributed_result_comes_back(self, tmp_path) -> None:
-        again = DistributedResult.load(CLIENTS.save(tmp_path / "r"))
-        assert json_text(again.summary()) == json_text(CLIENTS.summary())
-        assert (again.certificate, again.targets, again.K) == (CLIENTS.certificate, CLIENTS.targets, CLIENTS.K)
-        np.testing.assert_array_equal(again.D, CLIENTS.D)
-        assert not again.D.flags.writeable
-        assert (again.sketches, again.method) == (CLIENTS.sketches, CLIENTS.method)
-        assert again.structure == CLIENTS.structure == "full"
-
-    def test_kinds_are_not_mixed_up(self, tmp_path) -> None:
-        with pytest.raises(ValueError, match="it holds a DistributedResult, not a StepsizeResult"):
-            StepsizeResult.load(CLIENTS.save(tmp_path / "c"))
-
     @pytest.mark.parametrize("name", ["stepsize_part_0", "stepsize_indices_0", "multiplier_part_0", "D", "meta"])
     def test_a_changed_part_is_noticed(self, tmp_path, name: str) -> None:
         """A larger D under the old certificate, another sketch's name: the digest ties them together."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from decimal import Decimal
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -359,14 +358,3 @@ def test_what_float64_cannot_hold_is_refused() -> None:
     near = np.array([[1.0, 1.0 - 1e-14], [1.0 - 1e-14, 1.0]])
     with pytest.raises(ValueError, match=r"for goal='descent' in float64: .* of the limit; add a regulariser"):
         compression_limit(near, 1)  # and not: use 'descent'
-
-
-def test_shows_itself_and_is_saved(tmp_path: Path) -> None:
-    given = np.array([[2.0, 1.0], [1.0, 3.0]])
-    limit = compression_limit(given, 1.5, goal="euclidean")
-    np.testing.assert_array_equal(given, [[2.0, 1.0], [1.0, 3.0]])
-    assert f"{limit.value:.9g}" in repr(limit) and "<table>" in limit._repr_html_()
-    again = CompressionLimit.load(limit.save(tmp_path / "limit"))
-    np.testing.assert_array_equal(again.D, limit.D)
-    assert again.summary() == limit.summary() and again == limit
-    assert not limit.D.flags.writeable

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -161,18 +160,3 @@ def test_is_a_method_with_a_stepsize_and_a_sketch_of_its_own() -> None:
     assert get_method(method) is method and str(method) == "subspace"
     variance = method.variance(method.D, L, method.sketch)
     np.testing.assert_allclose(variance, method.D - method.D @ L @ method.D, atol=1e-12)
-
-
-@pytest.mark.parametrize("goal", ["descent", "euclidean"])
-@pytest.mark.parametrize("L", [random_smoothness(np.random.default_rng(8), 4, 10.0), LARGE], ids=["dense", "large"])
-def test_shows_itself_and_is_saved(L: Any, goal: str, tmp_path: Path) -> None:
-    method = optimal_method(L, 1.5, goal=goal)
-    assert "systematic sampling" in repr(method) and "<table>" in method._repr_html_()
-    again = SubspaceMethod.load(method.save(tmp_path / "method"))
-    assert again.summary() == method.summary() and again == method
-    g, rngs = np.linspace(0.0, 1.0, 4), [np.random.default_rng(3) for _ in range(2)]
-    draws = [one.draw(rng) for one, rng in zip((method, again), rngs, strict=True)]
-    np.testing.assert_array_equal(*draws)
-    np.testing.assert_array_equal(again.encode(g, draws[0]), method.encode(g, draws[0]))
-    np.testing.assert_array_equal(again.D @ g, method.D @ g)
-    np.testing.assert_array_equal(again.probabilities, method.probabilities)

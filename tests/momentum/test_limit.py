@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,8 +22,6 @@ from stepsize_opt import (
     optimal_stepsize,
 )
 from stepsize_opt.goals import MOMENTUM_GOALS
-from stepsize_opt.results import CompressionLimit, SubspaceMethod
-from stepsize_validation.data import random_smoothness
 from stepsize_validation.properties.strategies import Matrix, problems, smoothness_matrices
 
 every_goal = pytest.mark.parametrize("goal", MOMENTUM_GOALS)
@@ -138,17 +135,6 @@ def test_what_a_low_rank_smoothness_matrix_refuses() -> None:
     same = LowRankPlusDiagonal(np.ones((3, 1)), 0.1)
     with pytest.raises(ValueError, match="μI ⪯ L"):
         optimal_stepsize(same, RandK(3, 1), structure="scalar", goal="linear", strong_convexity=0.5, momentum=True)
-
-
-@every_goal
-def test_files(tmp_path: Path, goal: str) -> None:
-    L = random_smoothness(np.random.default_rng(0), 4, 100.0)
-    asked: dict[str, Any] = {**arguments_of(goal, 1e-3), "momentum": True}
-    limit, method = compression_limit(L, 2, **asked), optimal_method(L, 2, **asked)
-    assert CompressionLimit.load(limit.save(tmp_path / "limit")).summary() == limit.summary()
-    again = SubspaceMethod.load(method.save(tmp_path / "method"))
-    assert again.summary() == method.summary() and np.array_equal(again.weights, method.weights)
-    assert "momentum" in str(limit.summary()) and "t²" in repr(limit)
 
 
 def test_iterations() -> None:

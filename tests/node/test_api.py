@@ -11,7 +11,6 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 from scipy import sparse
-from scipy.linalg import block_diag
 
 from shared.goals import GOALS, arguments_of
 from shared.reference_problems import REFERENCE_OPTIMA, random_smoothness, smoothness_of
@@ -142,34 +141,6 @@ def test_a_bad_start_does_no_harm(goal: str, d: int) -> None:
     elsewhere = optimal_stepsize(random_smoothness(d, 1e6, 9), RandK(d, d - 1))
     result = optimal_stepsize(matrix, sketch, warm_start=elsewhere, **arguments_of(goal, 0.5 * matrix))
     assert result.status == "optimal"
-
-
-@every_goal
-@pytest.mark.parametrize(
-    "matrix",
-    [
-        L,
-        block_diag(random_smoothness(3, 10, 0), np.diag([1.0, 2.0]))[np.ix_([3, 0, 4, 1, 2], [3, 0, 4, 1, 2])],
-        np.array([[3.0, -0.25], [-0.25, 2.0]]),
-        np.array([[7.25, -0.75], [-0.75, 2.25]]),
-    ],
-    ids=["dense", "blocks", "first pair", "second pair"],
-)
-def test_results_are_saved_and_read(goal: str, matrix: Any, tmp_path: Any) -> None:
-    result = optimal_stepsize(matrix, RandK(len(matrix), 2), **arguments_of(goal, 0.01))
-    path = result.save(tmp_path / "answer")
-    assert path.name == "answer.npz"
-    again = StepsizeResult.load(path)
-    np.testing.assert_array_equal(again.D, result.D)
-    np.testing.assert_array_equal(again.dual, result.dual)
-    assert again.certificate == result.certificate and again == result and hash(again) == hash(result)
-    assert again.summary() == json.loads(json.dumps(result.summary()))
-
-
-def test_equal_answers_are_equal_however_long_they_took() -> None:
-    first, second = (optimal_stepsize(L, SKETCH) for _ in range(2))
-    assert first == second and len({first, second}) == 1
-    assert first != optimal_stepsize(L, SKETCH, goal="descent") and first != "first"
 
 
 def test_other_files_are_refused(tmp_path: Any) -> None:

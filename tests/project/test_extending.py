@@ -27,6 +27,7 @@ from stepsize_opt import (
     optimal_stepsize,
     write_certificate,
 )
+from stepsize_opt.inputs import json_text
 from stepsize_opt.problems import find_infimum
 from stepsize_opt.results import DistributedResult, StepsizeResult
 from stepsize_opt.sketches import plain_sketch, sketch_of_plain
@@ -126,7 +127,7 @@ def test_a_sketch_from_outside_is_saved_loaded_and_written_as_a_certificate(own_
     for sketch in (own_sketch(4, 2), LayerWise([own_sketch(2, 1), own_sketch(2, 2)])):
         result = optimal_stepsize(L, sketch)
         again = StepsizeResult.load(result.save(tmp_path / "result"))
-        assert again == result and again.sketch == sketch
+        assert again.sketch == sketch and json_text(again.summary()) == json_text(result.summary())
         clients = optimal_distributed_stepsize([L, 2.0 * L], sketch, epsilon2=1.0, initial_gap=1.0, delta_inf=0.1)
         assert DistributedResult.load(clients.save(tmp_path / "clients")).sketches == (sketch, sketch)
         document = json.loads(write_certificate(result, L, tmp_path / "file.json").read_text(encoding="utf-8"))

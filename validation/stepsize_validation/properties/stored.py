@@ -31,7 +31,8 @@ def read_sketch(plain: Any, d: int) -> Sketch:
 
 
 def _exactly(sketch: Sketch, **arrays: Any) -> Sketch:
-    sketch.__setstate__({**vars(sketch), **arrays})
+    for name, array in arrays.items():
+        object.__setattr__(sketch, name, array)
     return sketch
 
 

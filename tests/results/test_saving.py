@@ -1,0 +1,121 @@
+"""Every kind of answer is shown, saved, read, copied and pickled with all that it holds."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.linalg import block_diag
+
+from stepsize_opt import (
+    BlockDiagonal,
+    Direction,
+    FiniteSketch,
+    LowRankPlusDiagonal,
+    RandK,
+    compression_limit,
+    optimal_distributed_stepsize,
+    optimal_method,
+    optimal_stepsize,
+)
+from stepsize_opt.inputs import json_text
+from stepsize_opt.results import CompressionLimit, DistributedResult, StepsizeResult, SubspaceMethod
+
+L = np.array([[2.0, 1.0, 0.0], [1.0, 3.0, 0.5], [0.0, 0.5, 1.0]])
+BLOCKS = block_diag(L, np.diag([1.0, 2.0]))[np.ix_([3, 0, 4, 1, 2], [3, 0, 4, 1, 2])]
+LARGE = LowRankPlusDiagonal(np.ones((6, 1)), 0.5)
+SKETCH = RandK(3, 1)
+FINITE = FiniteSketch([np.diag([2.0, 0.0, 1.0]), np.diag([0.0, 2.0, 1.0])], [0.5, 0.5])
+LINEAR: dict[str, Any] = {"goal": "linear", "strong_convexity": 0.3}
+MOMENTUM: dict[str, Any] = {**LINEAR, "momentum": True}
+MATRIX_MOMENTUM: dict[str, Any] = {"goal": "linear", "strong_convexity": 0.3 * L, "momentum": True}
+CLIENTS: dict[str, Any] = {"epsilon2": 1.0, "initial_gap": 1.0, "delta_inf": 0.5}
+
+# How to make each kind, and words that it shows.
+KINDS: dict[str, tuple[Callable[[], Any], str]] = {
+    "one node": (lambda: optimal_stepsize(L, SKETCH), "randk:1"),
+    "blocks": (lambda: optimal_stepsize(BLOCKS, RandK(5, 2)), "components"),
+    "diagonal": (lambda: optimal_stepsize(L, SKETCH, structure="diagonal", algorithm="det-CGD2"), "diagonal D"),
+    "layers": (lambda: optimal_stepsize(L, SKETCH, structure=BlockDiagonal([2, 1]), goal="descent"), "H = 2D"),
+    "direction": (lambda: optimal_stepsize(L, FINITE, structure=Direction(L), goal="euclidean"), "tI"),
+    "linear": (lambda: optimal_stepsize(L, SKETCH, **LINEAR), "tM⁻¹"),
+    "momentum": (lambda: optimal_stepsize(L, SKETCH, **MOMENTUM), "momentum"),
+    "momentum, matrix": (lambda: optimal_stepsize(L, SKETCH, **MATRIX_MOMENTUM), "momentum"),
+    "large diagonal": (lambda: optimal_stepsize(LARGE, RandK(6, 2), structure="diagonal"), "d = 6"),
+    "large inverse": (lambda: optimal_stepsize(LARGE, RandK(6, 2), algorithm="det-CGD2"), "det-CGD2"),
+    "clients": (lambda: optimal_distributed_stepsize([L, 2.0 * L], SKETCH, **CLIENTS), "λ_D ≤ n/K"),
+    "shared seeds": (lambda: optimal_distributed_stepsize([L, 2.0 * L], SKETCH, seeds="shared", **CLIENTS), "no λ_D"),
+    "limit": (lambda: compression_limit(L, 1), "proved interval"),
+    "limit, linear": (lambda: compression_limit(L, 1.5, **LINEAR), "tM⁻¹"),
+    "limit, momentum": (lambda: compression_limit(L, 1.5, **MOMENTUM), "t²"),
+    "large limit": (lambda: compression_limit(LARGE, 1), "proved interval"),
+    "method": (lambda: optimal_method(L, 1.5), "systematic sampling"),
+    "method, euclidean": (lambda: optimal_method(L, 1.5, goal="euclidean"), "systematic sampling"),
+    "method, momentum": (lambda: optimal_method(L, 1, **MOMENTUM), "z⁺ ="),
+    "large method": (lambda: optimal_method(LARGE, 1), "systematic sampling"),
+}
+every_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+def assert_same(one: Any, other: Any) -> None:
+    """Both hold the same, to the last digit."""
+    (ours, mine), (theirs, yours) = one._contents(), other._contents()
+    assert type(one) is type(other) and json_text(ours) == json_text(theirs) and set(mine) == set(yours)
+    for name, array in mine.items():
+        np.testing.assert_array_equal(array, yours[name])
+    assert repr(one) == repr(other)
+    assert json_text(one.summary()) == json_text(other.summary())
+
+
+@every_kind
+def test_an_answer_is_shown_saved_and_read(kind: str, tmp_path: Path) -> None:
+    solve, words = KINDS[kind]
+    answer = solve()
+    assert words in repr(answer) and "<table>" in answer._repr_html_()
+    assert json.loads(json_text(answer.summary()))
+    path = answer.save(tmp_path / "answer")
+    assert path.name == "answer.npz"
+    again = type(answer).load(path)
+    assert_same(again, answer)
+    assert [name for name, array in _arrays(kind, again) if array.flags.writeable] == []
+    for other in {StepsizeResult, DistributedResult, CompressionLimit, SubspaceMethod} - {type(answer)}:
+        with pytest.raises(ValueError, match=f"it holds a {type(answer).__name__}, not a {other.__name__}"):
+            other.load(path)
+
+
+@pytest.mark.parametrize(
+    "again",
+    [copy.copy, copy.deepcopy, lambda answer: pickle.loads(pickle.dumps(answer))],
+    ids=["copy", "deep", "pickle"],
+)
+@pytest.mark.parametrize(
+    "kind", ["blocks", "momentum, matrix", "large inverse", "clients", "large limit", "large method"]
+)
+def test_copies_hold_the_same(kind: str, again: Callable[[Any], Any]) -> None:
+    answer = KINDS[kind][0]()
+    assert_same(again(answer), answer)
+
+
+@every_kind
+def test_arrays_are_read_only(kind: str) -> None:
+    answer = KINDS[kind][0]()
+    arrays = dict(_arrays(kind, answer))
+    assert arrays and [name for name, array in arrays.items() if array.flags.writeable] == []
+
+
+def _arrays(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Every array that hangs on an object, by its path."""
+    if isinstance(value, np.ndarray):
+        yield name, value
+    elif isinstance(value, tuple):
+        for i, one in enumerate(value):
+            yield from _arrays(f"{name}[{i}]", one)
+    elif type(value).__module__.startswith("stepsize_opt"):
+        for key, one in vars(value).items():
+            yield from _arrays(f"{name}.{key}", one)
