@@ -75,11 +75,11 @@ def test_the_tables_hold_what_the_runs_measured(done: Reproduction) -> None:
         means = record.metric_means() if choice.goal == "descent" else record.weighted_means()
         curve = tables["curves"][tables["curves"]["method"] == choice.label]
         np.testing.assert_array_equal(curve["weighted"], means.mean(axis=0))
-        np.testing.assert_array_equal(curve["bits"], record.bits())
+        np.testing.assert_array_equal(curve["floats"], record.floats())
         values = curve["excess"].dropna() + panel.infimum.found
         np.testing.assert_allclose(values, record.values.mean(axis=0)[1:], rtol=1e-12)
         row = tables["to level"].set_index("method").loc[choice.label]
-        assert row["K"] == np.flatnonzero(means.mean(axis=0) <= row["level"])[0] + 1 and row["bits"] == 64 * row["K"]
+        assert row["K"] == np.flatnonzero(means.mean(axis=0) <= row["level"])[0] + 1 and row["floats"] == row["K"]
 
 
 def test_savings_compare_the_best_of_both_sides(done: Reproduction) -> None:

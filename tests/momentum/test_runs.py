@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -12,13 +12,14 @@ import pytest
 from shared.goals import arguments_of
 from shared.momentum import rounds_of
 from shared.small_data import small_data
-from stepsize_opt import RandK, optimal_method, optimal_stepsize
+from stepsize_opt import Gaussian, RandK, optimal_method, optimal_stepsize
 from stepsize_opt.goals import MOMENTUM_GOALS
 from stepsize_opt.problems import Federated, find_infimum
+from stepsize_opt.sketches import generators
 from stepsize_solvers.programs import Matrix, Vector
 from stepsize_validation import check_rate, run
 from stepsize_validation.data import federated_logistic, logistic_regression, split
-from stepsize_validation.runs.sampling import SketchStream
+from stepsize_validation.runs.sampling import samples
 
 NODE = logistic_regression(small_data(), 0.02, penalty="ridge")
 CLIENTS = federated_logistic(split(small_data(), 3, np.random.default_rng(0)), 0.02, penalty="ridge")
@@ -96,11 +97,9 @@ def test_clients_that_share_their_draws_are_one_node_bit_for_bit(goal: str, meth
 def test_messages_make_the_steps_of_a_run(goal: str) -> None:
     """A loop over encode and advance with the draws of a run reaches its last x and z."""
     result = solved(goal, "subspace")
-    rounds, stream = rounds_of(result), SketchStream([result.sketch], 1, seed=5)
-    state = rounds.start(START)
-    for _ in range(80):
-        draws, t = stream.next_step()
-        draw = np.flatnonzero(draws.diagonals[t, 0, 0])
+    rounds, state = rounds_of(result), rounds_of(result).start(START)
+    for sample in islice(samples([result.sketch], 1, seed=5), 80):
+        draw = np.flatnonzero(sample.mean(np.ones((1, 1, NODE.d)), None)[0])
         state = rounds.advance(state, rounds.encode(NODE.gradient(rounds.point(state)[None])[0], draw), draw)
     end = run(NODE, result, iterations=80, seeds=1, seed=5, start=START).momentum.end
     np.testing.assert_allclose(state.x, end.x[0], rtol=1e-11)
@@ -112,17 +111,32 @@ def test_the_weights_of_convex_momentum(method: str) -> None:
     """x and z of a run are those of the update as it is stated: a = (K + 1)/2 in round K, A the sum of all a."""
     result = solved("convex", method)
     end = run(NODE, result, iterations=12, seeds=1, start=START).momentum.end
-    rounds, stream = rounds_of(result), SketchStream([result.sketch], 1, seed=0)
+    rounds, drawn = rounds_of(result), islice(samples([result.sketch], 1, seed=0), 12)
     x, z, A = START, START, 0.0
-    for K in range(1, 13):
+    for K, sample in enumerate(drawn, start=1):
         a = 0.5 * (K + 1)
         y = (A * x + a * z) / (A + a)
-        draws, t = stream.next_step()
-        step, along = rounds.steps(NODE.gradient(y[None])[:, None], partial(draws.mean, t))
+        step, along = rounds.steps(NODE.gradient(y[None])[:, None], sample.mean)
         x, z, A = y - step[0], z - a * rounds.t**2 * along[0], A + a
         assert a**2 <= A
     np.testing.assert_allclose(end.x[0], x, rtol=1e-10)
     np.testing.assert_allclose(end.z[0], z, rtol=1e-10)
+
+
+def test_both_updates_use_one_draw_of_a_sketch_without_a_diagonal() -> None:
+    """det-CGD2 sends S∇f beside SD∇f, of the same S."""
+    sketch = Gaussian(NODE.d, 2)
+    result = optimal_stepsize(
+        NODE.smoothness(), sketch, algorithm="det-CGD2", goal="linear", strong_convexity=0.02, momentum=True
+    )
+    rounds, (rng,) = rounds_of(result), generators(0, 1)
+    state = rounds.start(START)
+    for _ in range(20):
+        draw = rounds.draw(rng)
+        state = rounds.advance(state, rounds.encode(NODE.gradient(rounds.point(state)[None])[0], draw), draw)
+    end = run(NODE, result, iterations=20, seeds=1, start=START).momentum.end
+    np.testing.assert_allclose(state.x, end.x[0], rtol=1e-11)
+    np.testing.assert_allclose(state.z, end.z[0], rtol=1e-11)
 
 
 def test_a_run_is_drawn() -> None:

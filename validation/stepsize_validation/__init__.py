@@ -12,7 +12,6 @@ from stepsize_validation.runs import (
     check_rate as check_rate,
     distributed_lambda as distributed_lambda,
     first_below as first_below,
-    observed_contraction as observed_contraction,
     run as run,
     run_feedback as run_feedback,
 )

@@ -20,7 +20,7 @@ from stepsize_opt.sketches import Sketch
 from stepsize_solvers.programs import Matrix
 from stepsize_validation.data import Dataset
 from stepsize_validation.figures import Line, draw_panels
-from stepsize_validation.runs import BITS_PER_NUMBER, log_steps
+from stepsize_validation.runs import log_steps
 
 # Tables of pandas by name; pandas has no type information that a checker can follow.
 Tables = dict[str, Any]
@@ -154,7 +154,6 @@ class Figure:
 # Columns of the table ``curves`` that figures show, with their labels.
 AXES = {
     "k": "iterations K",
-    "bits": f"bits sent, {BITS_PER_NUMBER} per float",
     "floats": "floats sent",
     "weighted": "$G_K$, weighted by $D$ (descent: $H$)",
     "euclidean": "$E_K$, Euclidean",
@@ -181,7 +180,7 @@ def curves(x: str, y: str) -> Figure:
     return Figure(f"{y}_{x}", draw)
 
 
-CURVES = (curves("k", "weighted"), curves("bits", "weighted"), curves("k", "excess"))
+CURVES = (curves("k", "weighted"), curves("floats", "weighted"), curves("k", "excess"))
 
 
 @dataclass(frozen=True, eq=False)

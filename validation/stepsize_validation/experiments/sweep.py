@@ -26,7 +26,7 @@ from stepsize_opt.problems import Federated, FederatedInfimum
 from stepsize_solvers.process import interrupts_held
 from stepsize_validation.data import load_dataset
 from stepsize_validation.experiments.spec import Choice, Experiment, Panel, Plan, Tables
-from stepsize_validation.runs import BITS_PER_NUMBER, RateCheck, Run, check_distributed_rate, check_rate, run
+from stepsize_validation.runs import RateCheck, Run, check_distributed_rate, check_rate, run
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ def run_panel(panel: Panel, iterations: int, plan: Plan) -> Tables:
 def _facts(panel: Panel, choice: Choice, record: Run) -> dict[str, Any]:
     """Return a row of ``runs``: the choice, what its theory needs, and whether its bounds hold."""
     check, infimum = _check(panel, choice, record, choice.goal), _whole(panel)
-    has_metric = record.descent_rate > 0.0
+    has_metric = record.descent_rate > 0.0 and not isinstance(panel.objective, Federated)
     descent = _check(panel, choice, record, "descent").verdict if has_metric else None
     theory = choice.theory_iterations
     if theory is None:
@@ -147,13 +147,13 @@ def _facts(panel: Panel, choice: Choice, record: Run) -> dict[str, Any]:
         **{name: getattr(choice, name) for name in named},
         "epsilon2": panel.epsilon2,
         "theory": theory,
-        "bits_per_round": record.bits()[-1] / record.iterations,
+        "floats_per_round": record.floats()[-1] / record.iterations,
         "observed": check.observed,
         "upper": check.upper,
         "bound": check.bound,
         "verdict": "diverged" if record.diverged_at is not None else check.verdict,
         "descent_rate": record.descent_rate if has_metric else None,
-        "descent_cost": 1.0 / record.descent_rate if has_metric and choice.theory_iterations is None else None,
+        "descent_cost": 1.0 / record.descent_rate if has_metric else None,
         "descent_verdict": descent,
         "euclidean": float(record.euclidean_means()[:, -1].mean()),
         "excess": float(record.values[:, -1].mean()) - infimum.found,
@@ -163,7 +163,7 @@ def _facts(panel: Panel, choice: Choice, record: Run) -> dict[str, Any]:
 def _check(panel: Panel, choice: Choice, record: Run, goal: GoalName) -> RateCheck:
     if isinstance(panel.infimum, FederatedInfimum):
         assert isinstance(panel.objective, Federated) and choice.lambda_D is not None
-        return check_distributed_rate(record, panel.objective.n, choice.lambda_D, panel.infimum, goal=goal)
+        return check_distributed_rate(record, panel.objective.n, choice.lambda_D, panel.infimum)
     rate = choice.rate if goal in ("euclidean", "linear") else None
     return check_rate(record, panel.infimum, goal=goal, rate=rate)
 
@@ -177,18 +177,14 @@ def _curve(panel: Panel, choice: Choice, record: Run) -> pd.DataFrame:
     """Return the rows of ``curves`` for one choice: the curves of ``Run.plot`` at k = 1 … K, with error and guarantee.
 
     weighted: in the norm of the choice's goal; metric: in the norm of H whatever the goal is, NaN unless H ≻ 0;
-    excess: f(x^k) − f^inf, NaN where f was not recorded.
+    excess: f(x^k) − f^inf.
     """
     own = {"paper": "weighted", "descent": "metric"}.get(choice.goal, "euclidean")
-    bits, K = record.bits(), record.iterations
-    columns: dict[str, Any] = {"k": np.arange(1, K + 1), "bits": bits, "floats": bits / BITS_PER_NUMBER}
+    floats, K = record.floats(), record.iterations
+    columns: dict[str, Any] = {"k": np.arange(1, K + 1), "floats": floats}
     for name, show in (("weighted", own), ("euclidean", "euclidean"), ("metric", "metric"), ("excess", "excess")):
-        places = record.value_steps[1:] - 1 if show == "excess" else slice(None)
         known = show != "metric" or record.descent_rate > 0.0
-        curve = record.curve(show, _whole(panel).found) if known else Curve(bits, *np.full((2, K), np.nan))
-        parts = {name: curve.mean, f"{name}_error": curve.error, f"{name}_bound": curve.bound}
-        for column, values in parts.items():
-            columns[column] = np.full(K, np.nan)
-            if values is not None:
-                columns[column][places] = values
+        curve = record.curve(show, _whole(panel).found) if known else Curve(floats, *np.full((2, K), np.nan))
+        bound = np.nan if curve.bound is None else curve.bound
+        columns |= {name: curve.mean, f"{name}_error": curve.error, f"{name}_bound": bound}
     return pd.DataFrame({"variant": panel.variant, "method": choice.label, "ours": choice.ours, **columns})

@@ -1,4 +1,4 @@
-"""Compare the runs of an experiment: steps and bits to a level, verdicts, and what the optimal D saves."""
+"""Compare the runs of an experiment: steps and floats to a level, verdicts, and what the optimal D saves."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def _why_not_observed(theirs: int | None, mine: int | None) -> str:
 
 
 def runs_to_level(tables: Tables, saved: Any) -> pd.DataFrame:
-    """Return ``runs`` for readers, with steps and bits until G_K ≤ level (missing when not reached in the steps run).
+    """Return ``runs`` for readers, with steps and floats until G_K ≤ level (missing when not reached in the steps run).
 
     All curves of a panel have one level, the largest at which two of them are compared.
     """
@@ -117,11 +117,11 @@ def runs_to_level(tables: Tables, saved: Any) -> pd.DataFrame:
     by_condition = runs["goal"] == "paper"
     satisfied = runs["feasible"].map({True: "proved", False: "not satisfied"})
     runs["condition"] = satisfied.where(by_condition, "not needed")
-    runs["bits"] = runs["K"] * runs["bits_per_round"]
+    runs["floats"] = runs["K"] * runs["floats_per_round"]
     runs["rate"] = runs["rate"].where(by_condition & runs["feasible"])
     runs["verdict"] += runs["feasible"].map({True: "", False: " (no guarantee)"})
     names = {"descent_rate": "descent rate", "theory": "theory K", "descent_verdict": "verdict, descent"}
-    columns = "data variant method ours rate descent_rate efficiency gap condition theory level K bits".split()
+    columns = "data variant method ours rate descent_rate efficiency gap condition theory level K floats".split()
     checked = ["K (Euclidean)", "observed", "upper", "bound", "verdict", "descent_verdict", "excess"]
     return runs[columns + checked].rename(columns={**names, "excess": "f(x^K) − f^inf"})
 

@@ -7,10 +7,8 @@ from stepsize_validation.runs.rates import (
     RateCheck as RateCheck,
     check_distributed_rate as check_distributed_rate,
     check_rate as check_rate,
-    observed_contraction as observed_contraction,
 )
 from stepsize_validation.runs.record import (
-    BITS_PER_NUMBER as BITS_PER_NUMBER,
     Run as Run,
     first_below as first_below,
     log_steps as log_steps,

@@ -55,18 +55,31 @@ class DescentMetric:
         return np.asarray(2.0 * np.einsum("sd,sd->s", gradient, step) - np.einsum("sd,sd->s", v, v @ self.L))
 
     @cached_property
+    def rate(self) -> float:
+        """det(D)^{1/d}."""
+        return math.exp(float(np.linalg.slogdet(self.D)[1]) / len(self.D))
+
+    @cached_property
     def eigenvalues(self) -> Vector:
         """Of H, ascending."""
         return np.asarray(np.linalg.eigvalsh(self.H), dtype=np.float64)
 
     @property
-    def rate(self) -> float:
-        """det(H)^{1/d}; 0 when H is not positive definite."""
-        return math.exp(float(np.log(self.eigenvalues).mean())) if self.eigenvalues[0] > 0.0 else 0.0
+    def smallest(self) -> float:
+        """The smallest eigenvalue of H."""
+        return float(self.eigenvalues[0])
 
     @property
+    def descent_rate(self) -> float:
+        """det(H)^{1/d}; 0 when H is not positive definite."""
+        return math.exp(float(np.log(self.eigenvalues).mean())) if self.smallest > 0.0 else 0.0
+
+    @cached_property
     def condition(self) -> float:
-        """The largest eigenvalue of D⁻¹T(D) = 2I − D⁻¹H, less its rounding."""
+        """The largest eigenvalue of D⁻¹T(D) = 2I − D⁻¹H, less its rounding: D satisfies T(D) ⪯ D when it is at most 1.
+
+        With clients T(D) is DLD, as in H.
+        """
         largest = float(eigh(2.0 * self.D - self.H, self.D, eigvals_only=True)[-1])
         return largest - len(self.D) * float(np.finfo(float).eps) * float(np.linalg.cond(self.D))
 

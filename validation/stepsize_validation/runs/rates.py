@@ -45,7 +45,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stepsize_opt.goals import CLIENT_GOALS, GoalName
+from stepsize_opt.goals import GoalName
 from stepsize_opt.inputs import (
     Array,
     Shown,
@@ -238,7 +238,7 @@ def _check_linear(run: Run, bounds: Infimum, t: float | None, level: float) -> R
     if t is None:
         msg = "goal='linear' needs rate, the t of H ⪰ tM⁻¹"
         raise ValueError(msg)
-    K, start = int(run.value_steps[-1]), run.start_value - bounds.found
+    K, start = _steps(run), run.start_value - bounds.found
     kept = max(0.0, 1.0 - positive_number("rate", t)) ** K
     left = run.values[:, -1] - bounds.found
     strict = kept * start - (1.0 - kept) * (bounds.found - bounds.proved)
@@ -267,40 +267,9 @@ def _value_rounding(run: Run) -> float:
     return 1e-12 * (1.0 + abs(run.start_value))
 
 
-def observed_contraction(run: Run, infimum: Infimum) -> float:
-    """Return ((E f(x^K) − f*)/(f(x⁰) − f*))^{1/K}, what f contracts by in a step, to be compared with 1 − t.
-
-    Parameters
-    ----------
-    run : Run
-        What ``run`` returned.
-    infimum : Infimum
-        Bounds on f*; the value found is taken for it.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from stepsize_opt import Identity
-    >>> from stepsize_opt.problems import Quadratic, find_infimum
-    >>> from stepsize_validation import observed_contraction, run
-    >>> f = Quadratic(np.eye(2), np.ones(2))
-    >>> record = run(f, 0.5 * np.eye(2), Identity(2), iterations=5, seeds=2)
-    >>> round(observed_contraction(record, find_infimum(f)), 6)  # (1 − ½)²
-    0.25
-    """
-    check_kind("run", run, Run)
-    _steps(run)
-    least = _seen(infimum, run).found
-    if not run.start_value > least:
-        msg = "the run starts at the infimum: nothing contracts"
-        raise ValueError(msg)
-    ratio = float(np.mean(run.values[:, -1] - least)) / (run.start_value - least)
-    return float(max(0.0, ratio) ** (1.0 / max(1, int(run.value_steps[-1]))))
-
-
 def _is_inside(run: Run) -> bool:
     """Return whether D satisfies the condition T(D) ⪯ D, up to rounding."""
-    return run.condition <= 1.0 + _ROUNDING
+    return run.metric.condition <= 1.0 + _ROUNDING
 
 
 def _excess_factor(run: Run, goal: str) -> float:
@@ -310,7 +279,7 @@ def _excess_factor(run: Run, goal: str) -> float:
     """
     if goal != "paper" or _is_inside(run):
         return 1.0
-    return 1.0 / (2.0 - run.condition) if run.condition < 2.0 else math.inf
+    return 1.0 / (2.0 - run.metric.condition) if run.metric.condition < 2.0 else math.inf
 
 
 class _LeftSides(NamedTuple):
@@ -349,7 +318,7 @@ def _left_sides(run: Run, goal: str) -> _LeftSides:
     if not run.descent_rate > 0.0:
         raise ValueError(run.without_metric)
     if goal == "euclidean":
-        return _LeftSides(run.euclidean, None, run.smallest_eigenvalue)
+        return _LeftSides(run.euclidean, None, run.metric.smallest)
     rate = run.descent_rate
     return _LeftSides(run.metric_norms / rate, run.decrease / rate, rate, one_node)
 
@@ -360,7 +329,6 @@ def check_distributed_rate(
     lambda_D: float,
     infimum: FederatedInfimum,
     *,
-    goal: GoalName = "paper",
     level: float = LEVEL,
 ) -> RateCheck:
     """Check whether a run with clients obeys Theorem 3.
@@ -382,8 +350,6 @@ def check_distributed_rate(
         λ_D of the matrix that ran, from ``distributed_lambda``.
     infimum : FederatedInfimum
         Bounds on f^inf and on (1/n) Σ fᵢ^inf.
-    goal : str
-        ``"paper"`` as above, or ``"descent"``: with H = 2D − DLD in place of D, which does not need D ⪯ L⁻¹.
     level : float
         Confidence of each of the two bounds.
 
@@ -411,14 +377,13 @@ def check_distributed_rate(
         msg = f"lambda_D must be a finite number of at least 0, got {lambda_D!r}"
         raise ValueError(msg)
     whole_number("clients", clients)
-    check_one_of("goal", goal, CLIENT_GOALS)
     if run.clients != clients:
         msg = f"clients={clients}, but the run has {run.clients}; with shared seeds it is one node, for check_rate"
         raise ValueError(msg)
     if not isinstance(infimum, FederatedInfimum):
         msg = f"infimum must be what find_federated_infimum returns, got {infimum!r}"
         raise TypeError(msg)
-    K, left, whole = _steps(run), _left_sides(run, goal), _seen(infimum.whole, run)
+    K, left, whole = _steps(run), _left_sides(run, "paper"), _seen(infimum.whole, run)
     weights = np.exp(-np.log1p(lambda_D / clients) * np.arange(1, K + 1))
     weights /= weights.sum()
 
@@ -432,10 +397,9 @@ def check_distributed_rate(
     strict = right(lambda_D, whole.found, infimum.clients.found)
     loose = right(lambda_D, whole.proved, infimum.clients.proved)
     ceiling = right(run.metric.lambda_D, whole.found, infimum.clients.found)
-    name = _named(3, run) if goal == "paper" else "Theorem 3, goal descent"
     # Decreasing weights count as 1/w₀ rounds of equal weight.
     rounds = 1.0 / float(weights[0])
-    return _compare(name, left.over(weights), _RightSides(strict, loose, ceiling), run, rounds, level)
+    return _compare(_named(3, run), left.over(weights), _RightSides(strict, loose, ceiling), run, rounds, level)
 
 
 def _seen(infimum: object, run: Run) -> Infimum:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from stepsize_opt.inputs import Shown, check_one_of, real_array, real_number
+from stepsize_opt.inputs import Shown, check_memory, check_one_of, real_array, real_number
 from stepsize_opt.methods import MomentumState, MomentumStep
 from stepsize_opt.plots import GUARANTEE, STYLES, Curve, axes_or_new, log_axes
+from stepsize_opt.sketches import Sketch
 from stepsize_solvers.programs import Indices, Matrix, Vector
 from stepsize_validation.runs.metric import DescentMetric
 
-# A float is sent as it is computed, in double precision (IEEE float64); which coordinates they are follows from random
-# seeds that sender and receiver share, and costs nothing.
-BITS_PER_NUMBER = 64
+# What is recorded at every step and for every seed.
+_PER_STEP = ("squared_norms", "euclidean", "descent", "metric_norms", "decrease", "sent")
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,6 +32,10 @@ class MomentumRun:
     def goal(self) -> str:
         """``"linear"`` or ``"convex"``."""
         return "linear" if self.rounds.strong else "convex"
+
+    def moved(self, step: Matrix, along: Matrix) -> MomentumRun:
+        """Return the record after a round with the updates ``step`` of x and ``along`` of z."""
+        return replace(self, end=self.rounds.moved(self.end, step, along))
 
     def potentials(self, excess: Vector, start_excess: float, point: Vector) -> tuple[Vector, float]:
         """Return Ψ at the end for each seed, and at the start; see ``MomentumStep.potential``."""
@@ -60,32 +66,17 @@ class Run(Shown):
     sent : numpy.ndarray
         Numbers sent in each round by all clients together, shape (s, K); for a sketch that is not diagonal their mean.
     values : numpy.ndarray
-        f at the steps ``value_steps`` (the last is K, after the final step), shape (s, number of steps).
-    value_steps : numpy.ndarray
-        Steps at which f was evaluated.
+        f(x⁰), …, f(xᴷ), shape (s, K + 1).
     final_points : numpy.ndarray
         xᴷ, shape (s, d).
-    start_value : float
-        f(x⁰).
-    lower_bound : float
-        A proved bound on f^inf.
-    rate : float
-        det(D)^{1/d}.
-    descent_rate : float
-        det(H)^{1/d}; 0 when H is not positive definite.
-    smallest_eigenvalue : float
-        Of H.
-    condition : float
-        The largest eigenvalue of D⁻¹T(D), less the rounding of its computation: D satisfies the condition T(D) ⪯ D when
-        it is at most 1.  With clients T(D) is DLD, as in H.
     metric : DescentMetric
         H with the matrices that it is made of.
-    sampling : numpy.ndarray
-        ``sampling_probabilities`` of the sketches that were drawn.
+    drawn : tuple of Sketch
+        The sketches that were drawn, one for each client; one for clients with shared seeds, which are one node.
+    lower_bound : float
+        A proved bound on f^inf.
     diverged_at : int or None
         The step at which the run was stopped because it diverged; K is then the number of steps recorded.
-    clients : int
-        Clients that draw sketches of their own; 1 on one node and with shared seeds, which is the same method.
     momentum : MomentumRun or None
         With momentum, its rounds, x⁰ and the last (x, z); gradients above are then those at yᵏ in place of xᵏ.
 
@@ -102,19 +93,36 @@ class Run(Shown):
     decrease: Matrix
     sent: Matrix
     values: Matrix
-    value_steps: Indices
     final_points: Matrix
-    start_value: float
-    lower_bound: float
-    rate: float
-    descent_rate: float
-    smallest_eigenvalue: float
-    condition: float
     metric: DescentMetric
-    sampling: Vector
+    drawn: tuple[Sketch, ...]
+    lower_bound: float
     diverged_at: int | None = None
-    clients: int = 1
     momentum: MomentumRun | None = None
+
+    @staticmethod
+    def empty(
+        metric: DescentMetric, drawn: Sequence[Sketch], x0: Vector, K: int, seeds: int, momentum: MomentumStep | None
+    ) -> Run:
+        """Return a record of K steps in which nothing is written yet; raises ValueError where memory ends."""
+        check_memory(f"the record of {K} iterations with {seeds} seeds", 8 * (len(_PER_STEP) + 1) * K * seeds)
+        arrays: dict[str, Any] = {name: np.full((seeds, K), math.nan) for name in _PER_STEP}
+        points = np.tile(x0, (seeds, 1))
+        return Run(
+            algorithm=metric.method.name if momentum is None else f"{metric.method.name} with momentum",
+            **arrays,
+            values=np.full((seeds, K + 1), math.nan),
+            final_points=points,
+            metric=metric,
+            drawn=tuple(drawn),
+            lower_bound=metric.objective.lower_bound,
+            momentum=None if momentum is None else MomentumRun(momentum, x0, momentum.start(points)),
+        )
+
+    def until(self, k: int) -> Run:
+        """Return the record of the first k steps of a run that diverged then."""
+        arrays = {name: getattr(self, name)[:, :k] for name in _PER_STEP}
+        return replace(self, **arrays, values=self.values[:, : k + 1], diverged_at=k)
 
     def __repr__(self) -> str:
         clients = f", {self.clients} clients" if self.clients > 1 else ""
@@ -149,6 +157,31 @@ class Run(Shown):
         return int(self.squared_norms.shape[0])
 
     @property
+    def clients(self) -> int:
+        """Clients that draw sketches of their own; 1 on one node and with shared seeds, which is the same method."""
+        return len(self.drawn)
+
+    @property
+    def start_value(self) -> float:
+        """f(x⁰)."""
+        return float(self.values[0, 0])
+
+    @property
+    def rate(self) -> float:
+        """det(D)^{1/d}."""
+        return self.metric.rate
+
+    @property
+    def descent_rate(self) -> float:
+        """det(H)^{1/d}; 0 when H is not positive definite."""
+        return self.metric.descent_rate
+
+    @property
+    def sampling(self) -> Vector:
+        """``sampling_probabilities`` of the sketches that were drawn."""
+        return np.concatenate([sketch.sampling_probabilities for sketch in self.drawn])
+
+    @property
     def is_random(self) -> bool:
         """Whether runs can differ: some sketch is not the identity."""
         return bool(np.any(self.sampling < 1.0))
@@ -176,9 +209,9 @@ class Run(Shown):
         """Return E_k = (1/k) Σ_{j<k} ‖∇f(xʲ)‖², shape (s, K)."""
         return _running_means(self.euclidean)
 
-    def bits(self) -> Vector:
-        """Return bits sent in the first k rounds, k = 1 … K, on average over the seeds: numbers × 64 (float64)."""
-        return np.asarray(np.cumsum(self.sent.mean(axis=0)) * BITS_PER_NUMBER)
+    def floats(self) -> Vector:
+        """Return the floats sent in the first k rounds, k = 1 … K, on average over the seeds."""
+        return np.asarray(np.cumsum(self.sent.mean(axis=0)))
 
     def plot(
         self, ax: Any = None, *, show: str = "weighted", infimum: float | None = None, label: str | None = None
@@ -214,17 +247,13 @@ class Run(Shown):
         return ax
 
     def curve(self, show: str = "weighted", infimum: float | None = None, steps: Indices | None = None) -> Curve:
-        """Return what ``plot`` draws after some of the steps, by default all; f − f^inf where f was recorded."""
+        """Return what ``plot`` draws after some of the steps, by default all."""
         check_one_of("show", show, tuple(_SHOWN))
         least = float(np.min(self.values)) if infimum is None else real_number("infimum", infimum)
-        if show == "excess":
-            k, values = self.value_steps[1:], self.values[:, 1:] - least
-        elif steps is None:
-            k, values = np.arange(1, self.iterations + 1), self._means(show)
-        else:
-            k, values = steps, self._means(show)[:, steps - 1]
-        floats = self.bits()[k - 1] / BITS_PER_NUMBER
-        return Curve.over_seeds(floats, values, self._guarantee(show, k, self.start_value - least))
+        k = np.arange(1, self.iterations + 1) if steps is None else steps
+        values = self.values[:, 1:] - least if show == "excess" else self._means(show)
+        bound = self._guarantee(show, k, self.start_value - least)
+        return Curve.over_seeds(self.floats()[k - 1], values[:, k - 1], bound)
 
     def _guarantee(self, show: str, steps: Indices, start: float) -> Vector | None:
         """Return what is guaranteed after so many steps, from f(x⁰) − f^inf; None where nothing is.
@@ -235,8 +264,8 @@ class Run(Shown):
             if self.momentum is None or not self.momentum.rounds.strong:
                 return None
             return np.array([2.0 * start * self.momentum.rounds.kept(int(K)) for K in steps])
-        rate = {"weighted": self.rate, "metric": self.descent_rate, "euclidean": self.smallest_eigenvalue}[show]
-        broken = show == "weighted" and self.condition > 1.0
+        rate = {"weighted": self.rate, "metric": self.descent_rate, "euclidean": self.metric.smallest}[show]
+        broken = show == "weighted" and self.metric.condition > 1.0
         if broken or not rate > 0.0 or self.momentum is not None or self.clients > 1:
             return None
         return np.asarray(2.0 * start / (rate * steps), dtype=np.float64)

@@ -13,32 +13,27 @@ momentum at the points y where it evaluates the gradient (docs/momentum.md).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from stepsize_opt.inputs import check_memory, check_one_of, real_array, whole_number
-from stepsize_opt.methods import Feedback, Method, get_method, is_scalar
+from stepsize_opt.inputs import check_objective, check_one_of, dense, read_matrix, real_array, whole_number
+from stepsize_opt.large import StepsizeOperator
+from stepsize_opt.methods import Feedback, Method, MomentumStep, get_method, is_scalar
 from stepsize_opt.problems import Federated, Objective
 from stepsize_opt.results import DistributedResult, StepsizeResult, SubspaceMethod
-from stepsize_opt.sketches import Sketch
-from stepsize_solvers.programs import Indices, Matrix, Vector
-from stepsize_validation.runs.arguments import count_senders, rate_of, read_sketches, read_stepsize
+from stepsize_opt.sketches import Sketch, sketch_of_each
+from stepsize_solvers.programs import Matrix, Vector
 from stepsize_validation.runs.metric import DescentMetric
-from stepsize_validation.runs.momentum import Mover, WithMomentum, WithoutMemory, momentum_of, seeds_of_momentum
-from stepsize_validation.runs.record import MomentumRun, Run, log_steps
-from stepsize_validation.runs.sampling import SketchStream
+from stepsize_validation.runs.record import Run
+from stepsize_validation.runs.sampling import samples
 
-# Steps at which f itself is recorded; gradients give the norms at every step, values cost extra.
-_VALUE_STEPS = 60
 # H ≻ 0 makes E f(xᵏ) ≤ f(x⁰) and D ≺ 2L⁻¹, so E‖∇f(xᵏ)‖²_D ≤ 4 E[f(xᵏ) − f^inf] ≤ 4Δ⁰.  By Markov's inequality a value
 # 10⁹ times as large has probability below 10⁻⁹: the run has diverged.
 _DIVERGED = 4e9
-# Numbers recorded at every step and for every seed.
-_PER_STEP = ("norms", "euclidean", "descent", "metric_norms", "decrease", "sent")
 
 
 class Divergence(FloatingPointError):
@@ -61,7 +56,6 @@ def run(
     seed: int = 0,
     client_seeds: str | None = None,
     start: Vector | None = None,
-    progress: bool = False,
     on_divergence: str = "raise",
 ) -> Run:
     """Run a method from ``start`` (default 0) with independent sketches for each seed, all seeds in one product.
@@ -90,8 +84,6 @@ def run(
         ``check_rate``.  A ``DistributedResult`` has its own.
     start
         x⁰, default 0.
-    progress
-        Show a bar on standard error.
     on_divergence
         ``"raise"`` raises ``Divergence``; ``"stop"`` returns the steps before it.
 
@@ -110,166 +102,162 @@ def run(
     >>> from stepsize_validation import run
     >>> f = Quadratic(np.diag([1.0, 4.0]), np.ones(2))
     >>> record = run(f, np.diag([0.5, 0.125]), RandK(2, 1), iterations=100, seeds=4)
-    >>> record.squared_norms.shape, float(record.bits()[-1])
-    ((4, 100), 6400.0)
+    >>> record.squared_norms.shape, float(record.floats()[-1])
+    ((4, 100), 100.0)
     """
     if isinstance(D, Feedback):
-        msg = "run is for methods with a stepsize: run_feedback(objective, feedback, rounds=…) runs a Feedback"
+        msg = "run takes a stepsize; run_feedback(objective, feedback, rounds=…) runs a Feedback"
         raise TypeError(msg)
-    momentum = momentum_of(D, sketch, algorithm)
-    if momentum is not None:
-        client_seeds = seeds_of_momentum(objective, client_seeds)
-    if client_seeds is None:
-        client_seeds = D.seeds if isinstance(D, DistributedResult) else "independent"
-    D, sketch, algorithm = _question(D, sketch, algorithm)
-    sketches = read_sketches(objective, sketch)
-    senders = count_senders(client_seeds, sketches)
-    D = read_stepsize(D, objective.d)
-    method = get_method(algorithm)
-    method.check(sketches, scalar=is_scalar(D), clients=isinstance(objective, Federated))
+    check_objective("objective", objective)
     check_one_of("on_divergence", on_divergence, ("raise", "stop"))
+    federated = isinstance(objective, Federated)
+    own = _own(D)
+    momentum = _momentum_of(own, sketch, algorithm)
+    if client_seeds is None:
+        client_seeds = own.client_seeds
+    if momentum is not None and federated and client_seeds == "independent":
+        msg = "momentum is proved for one node, and clients with independent draws are none: use client_seeds='shared'"
+        raise ValueError(msg)
+    sketches = _read_sketches(objective, own.sketch if sketch is None else sketch)
+    senders = _count_senders(client_seeds, sketches)
+    stepsize = _read_stepsize(own.D, objective.d)
+    method = get_method(own.algorithm if algorithm is None else algorithm)
+    method.check(sketches, scalar=is_scalar(stepsize), clients=federated)
     iterations, seeds = whole_number("iterations", iterations), whole_number("seeds", seeds)
-    check_memory(f"the record of {iterations} iterations with {seeds} seeds", 8 * len(_PER_STEP) * iterations * seeds)
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
         msg = f"seed must be a whole number of at least 0, got {seed!r}"
         raise ValueError(msg)
     x0 = np.zeros(objective.d) if start is None else real_array("start", start)
-    state = _State.fresh(objective, x0, iterations, seeds)
-    one_node = not isinstance(objective, Federated) or client_seeds == "shared"
-    metric = DescentMetric.of(objective, D, sketches, method, one_node=one_node)
-    mover: Mover = WithoutMemory(method, method.factors(D, objective.smoothness))
-    if momentum is not None:
-        mover = WithMomentum(momentum, momentum.start(state.X))
-    drawn = sketches[:1] if senders > 1 else sketches
-    stream = SketchStream(drawn, seeds, int(seed))
-    with _bar(progress, f"{method}, {seeds} seeds", iterations) as advance:
-        stopped = _loop(objective, D, metric, mover, state, stream, senders, advance)
-    if stopped is not None and on_divergence == "raise":
+    if x0.shape != (objective.d,):
+        msg = f"start must have shape ({objective.d},), got {x0.shape}"
+        raise ValueError(msg)
+    one_node = not federated or client_seeds == "shared"
+    metric = DescentMetric.of(objective, stepsize, sketches, method, one_node=one_node)
+    record = Run.empty(metric, sketches[:1] if senders > 1 else sketches, x0, iterations, seeds, momentum)
+    record = _filled(record, objective, int(seed), senders)
+    if record.diverged_at is not None and on_divergence == "raise":
         msg = (
-            f"{method} diverged at iteration {stopped}: D is outside its stepsize condition, or L is not a "
+            f"{method} diverged at iteration {record.diverged_at}: D is outside its stepsize condition, or L is not a "
             "smoothness matrix of the objective"
         )
         raise Divergence(msg)
-    record = state.record(method.name, objective, drawn, metric, stopped)
-    if not isinstance(mover, WithMomentum):
-        return record
-    name = f"{method.name} with momentum"
-    return replace(record, algorithm=name, momentum=MomentumRun(mover.rounds, x0, mover.state))
+    return record
 
 
-def _question(D: Any, sketch: Any, algorithm: Any) -> tuple[Any, Sketch | Sequence[Sketch], str | Method]:
-    """Return D, sketch and algorithm, those of a result where they are not given."""
-    own: dict[str, Any] = {"sketch": None, "algorithm": "det-CGD1"}
+class _Own(NamedTuple):
+    """What the second argument of ``run`` brings with it; ``result``: what it is, None for a matrix."""
+
+    D: Any
+    sketch: Any = None
+    algorithm: str | Method = "det-CGD1"
+    client_seeds: str = "independent"
+    result: Any = None
+
+
+def _own(D: Any) -> _Own:
     if isinstance(D, SubspaceMethod):
-        own = {"sketch": D.sketch, "algorithm": D}
-    elif isinstance(D, StepsizeResult):
-        own = {"sketch": D.sketch, "algorithm": D.method}
-    elif isinstance(D, DistributedResult):
-        own = {"sketch": D.sketches, "algorithm": D.method}
-    if sketch is None and own["sketch"] is None:
+        return _Own(D.D, D.sketch, D, "shared" if D.momentum else "independent", D)
+    if isinstance(D, StepsizeResult):
+        return _Own(D.D, D.sketch, D.method, "shared" if D.momentum else "independent", D)
+    if isinstance(D, DistributedResult):
+        return _Own(D.D, D.sketches, D.method, D.seeds)
+    return _Own(D)
+
+
+def _momentum_of(own: _Own, sketch: Any, algorithm: Any) -> MomentumStep | None:
+    """Return the rounds of a result with momentum; None without memory.
+
+    Raises ValueError for another sketch or method than its own: its rate holds for these.
+    """
+    result = algorithm if isinstance(algorithm, SubspaceMethod) else own.result
+    if result is None or not result.momentum:
+        return None
+    its_own: Any = _own(result).algorithm
+    if (sketch is not None and sketch != result.sketch) or algorithm not in (None, its_own, its_own.name):
+        msg = "a result with momentum has a sketch and a method of its own: leave out sketch and algorithm"
+        raise ValueError(msg)
+    rounds: Any = result.compressor()
+    return rounds  # type: ignore[no-any-return]
+
+
+def _read_sketches(objective: Objective | Federated, sketch: Any) -> tuple[Sketch, ...]:
+    """Return one sketch for each client; raises TypeError or ValueError for what is none, a wrong number or size."""
+    if sketch is None:
         msg = "run needs sketch when D is a matrix: only a result knows its own"
         raise TypeError(msg)
-    matrix = D.D if isinstance(D, SubspaceMethod | StepsizeResult | DistributedResult) else D
-    return matrix, own["sketch"] if sketch is None else sketch, own["algorithm"] if algorithm is None else algorithm
+    n = objective.n if isinstance(objective, Federated) else 1
+    return tuple(sketch_of_each(sketch, n, objective.d))
 
 
-@dataclass
-class _State:
-    """The iterates and the records so far."""
-
-    X: Matrix
-    k: int
-    norms: Matrix
-    euclidean: Matrix
-    descent: Matrix
-    metric_norms: Matrix
-    decrease: Matrix
-    sent: Matrix
-    values: Matrix
-    value_steps: Indices
-
-    @staticmethod
-    def fresh(objective: Objective | Federated, x0: Vector, iterations: int, seeds: int) -> _State:
-        if x0.shape != (objective.d,):
-            msg = f"start must have shape ({objective.d},), got {x0.shape}"
-            raise ValueError(msg)
-        steps = np.concatenate([[0], log_steps(iterations, _VALUE_STEPS)]).astype(np.intp)
-        return _State(
-            X=np.tile(x0, (seeds, 1)),
-            k=0,
-            values=np.empty((seeds, steps.size)),
-            value_steps=steps,
-            **{name: np.full((seeds, iterations), math.nan) for name in _PER_STEP},
-        )
-
-    def record(
-        self,
-        algorithm: str,
-        objective: Objective | Federated,
-        drawn: Sequence[Sketch],
-        metric: DescentMetric,
-        stopped: int | None,
-    ) -> Run:
-        done, kept = slice(0, self.k), self.value_steps <= self.k
-        return Run(
-            algorithm=algorithm,
-            squared_norms=self.norms[:, done],
-            **{name: getattr(self, name)[:, done] for name in _PER_STEP if name != "norms"},
-            values=self.values[:, kept],
-            value_steps=self.value_steps[kept],
-            final_points=self.X,
-            start_value=float(self.values[0, 0]),
-            lower_bound=objective.lower_bound,
-            rate=rate_of(metric.D),
-            descent_rate=metric.rate,
-            smallest_eigenvalue=float(metric.eigenvalues[0]),
-            condition=metric.condition,
-            metric=metric,
-            sampling=np.concatenate([sketch.sampling_probabilities for sketch in drawn]),
-            diverged_at=stopped,
-            clients=len(drawn),
-        )
+def _count_senders(client_seeds: str, sketches: Sequence[Sketch]) -> int:
+    """Return how many clients send with one and the same draw."""
+    check_one_of("client_seeds", client_seeds, ("independent", "shared"))
+    if client_seeds == "independent":
+        return 1
+    if any(one != sketches[0] for one in sketches):
+        msg = "client_seeds='shared' takes one sketch for all clients: different laws cannot have the same draw"
+        raise ValueError(msg)
+    return len(sketches)
 
 
-def _loop(
-    objective: Objective | Federated,
-    D: Matrix,
-    metric: DescentMetric,
-    mover: Mover,
-    state: _State,
-    stream: SketchStream,
-    senders: int,
-    advance: Any,
-) -> int | None:
-    """Run until the end or until divergence, whose step is returned; ``senders`` clients share each draw."""
-    iterations, rate = state.norms.shape[1], rate_of(D)
-    state.values[:, 0] = objective.value(state.X)
-    limit = _DIVERGED * _initial_gap(float(state.values[0, 0]), objective.lower_bound) / rate
-    record_at = {int(k): i for i, k in enumerate(state.value_steps)}
+def _read_stepsize(D: Any, d: int) -> Matrix:
+    """Return D as a positive definite array; raises ValueError or TypeError for any other."""
+    if isinstance(D, StepsizeOperator):
+        msg = "run takes D as a matrix, and this D is an operator: pass D.todense(), or loop over result.compressor()"
+        raise TypeError(msg)
+    out = dense(read_matrix("D", D))
+    if out.shape != (d, d):
+        msg = f"D must have shape ({d}, {d}) as the objective has d={d}, got {out.shape}"
+        raise ValueError(msg)
+    try:
+        np.linalg.cholesky(out)
+    except np.linalg.LinAlgError as error:
+        msg = "D must be symmetric positive definite"
+        raise ValueError(msg) from error
+    return out
+
+
+def _filled(record: Run, objective: Objective | Federated, seed: int, senders: int) -> Run:
+    """Run until the end or until divergence, and return the record; ``senders`` clients share each draw."""
+    metric, momentum, X = record.metric, record.momentum, record.final_points
+    factors = metric.method.factors(metric.D, objective.smoothness)
+    messages = senders * (1 if momentum is None else momentum.rounds.messages)
+    record.values[:, 0] = objective.value(X)
+    limit = _DIVERGED * _initial_gap(record.start_value, objective.lower_bound) / record.rate
     # A diverging run overflows before it is stopped; that is reported once, not by warnings.
     with np.errstate(over="ignore", invalid="ignore"):
-        for k in range(iterations):
-            draws, t = stream.next_step()
-            parts = _gradients(objective, mover.point(state.X))
+        for k, sample in enumerate(islice(samples(record.drawn, record.seeds, seed), record.iterations)):
+            parts = _gradients(objective, X if momentum is None else momentum.rounds.point(momentum.end))
             gradient = parts.mean(axis=1)
             # The mean of the clients' messages is the message of the mean when they share their draw.
-            step = mover.step(gradient[:, None] if senders > 1 else parts, draws, t)
-            along: Matrix = gradient @ D
-            state.norms[:, k] = np.einsum("sd,sd->s", gradient, along) / rate
-            state.metric_norms[:, k] = metric.norms(gradient)
-            state.euclidean[:, k] = np.einsum("sd,sd->s", gradient, gradient)
+            sent = gradient[:, None] if senders > 1 else parts
+            if momentum is None:
+                step = metric.method.step(sent, factors, sample.mean)
+                after = X - step
+            else:
+                step, along = momentum.rounds.steps(sent, sample.mean)
+                following = momentum.moved(step, along)
+                after = following.end.x
+            _write(record, k, gradient, step)
             # Written so that NaN is a divergence, and an infinite norm is one whatever the limit.
-            if not (np.all(state.norms[:, k] <= limit) and np.all(np.isfinite(state.norms[:, k]))):
-                return k
-            state.descent[:, k] = np.einsum("sd,sd->s", gradient, step) / rate
-            state.decrease[:, k] = metric.decrease(gradient, along, step)
-            state.sent[:, k] = senders * mover.messages * draws.sent(t)
-            state.X = mover.moved(state.X, step)
-            state.k = k + 1
-            if state.k in record_at:
-                state.values[:, record_at[state.k]] = objective.value(state.X)
-            advance()
-    return None
+            if not np.all((record.squared_norms[:, k] <= limit) & np.isfinite(record.squared_norms[:, k])):
+                return replace(record.until(k), final_points=X, momentum=momentum)
+            record.sent[:, k] = messages * sample.sent
+            record.values[:, k + 1] = objective.value(after)
+            X = after
+            momentum = None if momentum is None else following
+    return replace(record, final_points=X, momentum=momentum)
+
+
+def _write(record: Run, k: int, gradient: Matrix, step: Matrix) -> None:
+    """Write down the norms of the gradients of step k, shape (s, d), and what the steps decrease."""
+    metric, rate = record.metric, record.rate
+    along: Matrix = gradient @ metric.D
+    record.squared_norms[:, k] = np.einsum("sd,sd->s", gradient, along) / rate
+    record.euclidean[:, k] = np.einsum("sd,sd->s", gradient, gradient)
+    record.metric_norms[:, k] = metric.norms(gradient)
+    record.descent[:, k] = np.einsum("sd,sd->s", gradient, step) / rate
+    record.decrease[:, k] = metric.decrease(gradient, along, step)
 
 
 def _gradients(objective: Objective | Federated, X: Matrix) -> Matrix:
@@ -288,17 +276,3 @@ def _initial_gap(value: float, lower_bound: float) -> float:
         )
         raise ValueError(msg)
     return max(value - lower_bound, rounding)
-
-
-@contextmanager
-def _bar(show: bool, text: str, total: int) -> Iterator[Any]:
-    """Show a progress bar on standard error; yield the function that counts one step."""
-    if not show:
-        yield lambda: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(text, total=total)
-        yield lambda: bar.advance(task)
