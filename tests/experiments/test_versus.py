@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from shared.small_data import correlated_data
-from stepsize_opt import Feedback, optimal_method
+from stepsize_opt import Feedback
 from stepsize_validation.data import Dataset, federated_logistic, load_dataset, logistic_regression, split
 from stepsize_validation.experiments import Plan, versus
 from stepsize_validation.experiments.baselines import Trace
@@ -85,18 +85,6 @@ def test_the_trace_of_feedback_counts_places_and_stays_within_the_budget() -> No
     steps = np.diff(trace.floats)
     assert set(steps) <= {3.0, 4.0} and 0.9 * problem.budget < trace.floats[-1] <= problem.budget
     assert trace.excess[0, 0] == pytest.approx(problem.excess(problem.start[None])[0])
-
-
-def test_momentum_and_the_method_without_memory_keep_their_guarantees_in_the_mean() -> None:
-    problem, rounds = problem_of(DATA, 2), 25
-    M, x = problem.f.strong_convexity(), np.zeros(DATA.d)
-    generators = [np.random.default_rng(i) for i in range(200)]
-    for momentum, follow, factor in ((True, versus.momentum_points, 2.0), (False, versus.shared_seeds, 1.0)):
-        method = optimal_method(problem.L, 2, goal="linear", strong_convexity=M, momentum=momentum)
-        points = follow(method.compressor(), problem.f.gradient, x, generators)
-        excess = [problem.excess(next(points)).mean() for _ in range(rounds)]
-        kept = factor * problem.excess(x[None])[0] * (1.0 - method.rate) ** np.arange(1, rounds + 1)
-        assert (excess <= kept).all() and excess[-1] < 0.5 * excess[0]
 
 
 def test_the_low_rank_bound_lies_above_L() -> None:

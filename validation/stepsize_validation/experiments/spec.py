@@ -170,8 +170,7 @@ def curves(x: str, y: str) -> Figure:
     def draw(tables: Tables, title: str, path: Path) -> None:
         panels: dict[str, list[Line]] = {}
         for (data, variant, method), rows in tables["curves"].groupby(["data", "variant", "method"], sort=False):
-            known = rows.dropna(subset=[y])
-            shown = known.iloc[log_steps(len(known), _POINTS) - 1]
+            shown = rows.iloc[log_steps(len(rows), _POINTS) - 1]
             mean, error, bound = (shown[column].to_numpy() for column in (y, f"{y}_error", f"{y}_bound"))
             curve = Curve(shown[x].to_numpy(), mean, error, None if np.isnan(bound).all() else bound)
             panels.setdefault(f"{data}, {variant}", []).append(Line(method, bool(rows["ours"].iloc[0]), curve))
