@@ -92,7 +92,7 @@ bench: $(STAMP)  ## compare the solvers at equal certified gap (at most 30 minut
 reproduce: $(STAMP)  ## the paper's experiments with the optimal D beside them (at most 60 minutes)
 	$(BIN)/stepsize-opt reproduce all
 
-SPEED := OPENBLAS_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/python -m benchmarks
+SPEED := OPENBLAS_NUM_THREADS=1 PYTHONPATH=validation $(BIN)/python -m benchmarks
 
 bench-distributed: $(STAMP)  ## measure the distributed conditions on real data (slow)
 	$(SPEED).distributed

@@ -1,6 +1,6 @@
 """The tables of docs/flower.md: bytes of one client on mushrooms, against FedAvg and Flower's baseline ``dasha``.
 
-PYTHONPATH=tests python -m benchmarks.flower docs/results/flower.csv
+PYTHONPATH=validation python -m benchmarks.flower docs/results/flower.csv
 
 Logistic regression with ridge in the setting of the baseline (baselines/dasha in Flower's repository): 5 clients, a
 linear model with bias (d = 113), x⁰ = 0, rand-10, DASHA (Tyurin, Richtárik 2023) and MARINA (Gorbunov et al. 2021)
@@ -277,7 +277,7 @@ def main(output: Path) -> None:
         print(row, flush=True)
         found.append(row)
     text = pd.DataFrame(found).to_csv(index=False, float_format="%.4g")
-    command = "PYTHONPATH=tests python -m benchmarks.flower docs/results/flower.csv"
+    command = "PYTHONPATH=validation python -m benchmarks.flower docs/results/flower.csv"
     output.write_text(f"# {command}\n{text}", encoding="utf-8")
 
 

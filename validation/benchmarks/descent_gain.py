@@ -1,6 +1,6 @@
 """Compare the certified optima of det-CGD1 and det-CGD2 on data: docs/results/gains.csv.
 
-PYTHONPATH=tests python -m benchmarks.descent_gain > docs/results/gains.csv
+PYTHONPATH=validation python -m benchmarks.descent_gain > docs/results/gains.csv
 """
 
 from __future__ import annotations
@@ -45,5 +45,5 @@ def gains(name: str, reg: float) -> list[dict[str, object]]:
 
 if __name__ == "__main__":
     found = [row for name in at_hand(*(sys.argv[1:] or DATA)) for reg in (0.1, 1e-3) for row in gains(name, reg)]
-    print("# PYTHONPATH=tests python -m benchmarks.descent_gain")
+    print("# PYTHONPATH=validation python -m benchmarks.descent_gain")
     pd.DataFrame(found).to_csv(sys.stdout, index=False, float_format="%.8g")

@@ -1,6 +1,6 @@
 """How long ``verify.py`` takes for a certificate: the numbers of docs/reliability.md.
 
-PYTHONPATH=tests python -m benchmarks.certificates --output docs/results/certificates.csv
+PYTHONPATH=validation python -m benchmarks.certificates --output docs/results/certificates.csv
 """
 
 from __future__ import annotations
