@@ -1,11 +1,13 @@
 """Stepsizes that are applied, not formed, and the problems of an L that is never made dense."""
 
 from stepsize_opt.large.solve import (
-    ANSWERS as ANSWERS,
+    LargeAnswer as LargeAnswer,
     LargeProblem as LargeProblem,
-    StructuredAnswer as StructuredAnswer,
+    LargeQuestion as LargeQuestion,
     large_problem as large_problem,
-    solve_structured as solve_structured,
+    needs_dense as needs_dense,
+    read_direction as read_direction,
+    solve_large as solve_large,
 )
 from stepsize_opt.large.stepsizes import (
     BlockStepsize as BlockStepsize,

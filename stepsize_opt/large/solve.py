@@ -5,7 +5,9 @@ Gaussian one, make of L = UUᵀ + Diag(a) an M of the same form.  *Full D*: M⁻
 *Diagonal D*: ``stepsize_solvers.large``.  *D = γI*: γ = 1/λmax(M), and γ ≤ zᵀz/zᵀMz for every z.  The proofs of
 ``stepsize_opt.proofs`` are statements about r×r matrices, or products with M.
 
-The full D of det-CGD1 has no such form: the best D for the sketch of one's own choice is ``optimal_method``.
+The full D of det-CGD1 has no such form; ``optimal_method`` needs fewer rounds where the sketch may be chosen.
+
+``SOLVERS`` are asked in turn: the first that accepts a question answers it.
 """
 
 from __future__ import annotations
@@ -13,13 +15,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from scipy import sparse
 from scipy.sparse.linalg import LinearOperator, cg, eigsh
 
-from stepsize_opt.large.stepsizes import DiagonalStepsize, InverseStepsize, StepsizeOperator
+from stepsize_opt.inputs import binary_exponent, power_of_four, scaled_exactly
+from stepsize_opt.large.stepsizes import DiagonalStepsize, InverseStepsize
 from stepsize_opt.proofs import (
     LOG_2,
     Certificate,
@@ -37,13 +40,6 @@ from stepsize_solvers.programs import PositiveMap, ScaledPlusTrace, Settings, So
 _MOST_STEPS = 200
 _TOP: Any = 1e-10  # relative error of the largest eigenvalue, far below the tolerance
 _ABOVE = 2e-7  # what D = γI may lose of γ, for a linear system that conjugate gradients still solve
-ANSWERS = (
-    "answers without a dense matrix: for LowRankPlusDiagonal structure='diagonal', 'scalar' and Direction(w), w a "
-    "vector, with det-CGD1 and det-CGD2, and for a dense U the full D of det-CGD2; where 'diagonal' has one, "
-    "goal='euclidean' or 'linear' (a number) as well; with the sketches RandK, IndependentSampling, BernQ and "
-    "Identity, and Gaussian for 'scalar' and all of det-CGD2; if you may choose what is sent, optimal_method(L, k) "
-    "needs fewer rounds"
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,8 +89,8 @@ def large_problem(L: LowRankPlusDiagonal, law: PositiveMap) -> LargeProblem:
     if isinstance(law, ScaledPlusTrace):
         return _factored(near, n, law.a * near.shift + law.b * near.trace(), law.a, coefficient_roundings(law))
     if split is None or split.alpha.min() < 0.0 or split.beta < 0.0:
-        msg = f"this sketch takes a dense L only (L.todense() gives it); {ANSWERS}"
-        raise NeedsDense(msg)
+        msg = "this sketch"
+        raise needs_dense(msg)
     own = split.alpha * near.diagonal() + split.beta * near.shift
     return _factored(near, n, own, split.beta, coefficient_roundings(split))
 
@@ -104,7 +100,7 @@ def _factored(L: LowRankPlusDiagonal, n: int, a: Vector, beta: float, roundings:
     rounding = roundings + 4
     if sparse.issparse(L.U):
         if L.U.data.min(initial=0.0) < 0.0:
-            msg = f"a sparse U must not have negative entries, U.toarray() may have them; {ANSWERS}"
+            msg = "a sparse U must not have negative entries; give LowRankPlusDiagonal(U.toarray(), diagonal)"
             raise NeedsDense(msg)
         products = _GramProducts(a, beta, L.U)
         words = f"L = UUᵀ + Diag with a sparse U of {L.U.nnz} entries, none negative: UUᵀ is not formed"
@@ -120,16 +116,42 @@ def _factored(L: LowRankPlusDiagonal, n: int, a: Vector, beta: float, roundings:
 
 
 @dataclass(frozen=True, eq=False)
-class StructuredAnswer:
+class LargeQuestion:
+    """The D of a structure under T(D) = D𝒫(L)D: then D ⪯ M⁻¹ has a largest D, and H ⪯ M⁻¹ for every D.
+
+    structure: its name, ``"direction"`` for multiples of Diag(w); goal: ``"paper"``, ``"descent"``, or ``"t"`` for the
+    largest t with H ⪰ tI.
+    """
+
+    problem: LargeProblem
+    structure: str
+    goal: str
+    w: Vector | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the largest D is asked for: by the goal paper, or by descent without a structure."""
+        return self.goal == "paper" or (self.goal == "descent" and self.structure == "full")
+
+
+@dataclass(frozen=True, eq=False)
+class LargeAnswer:
     """D with its certificate, log det H of the descent metric from below, and what was done."""
 
-    D: StepsizeOperator
+    D: DiagonalStepsize | InverseStepsize
     certificate: Certificate
     descent_log_det: float
     stats: SolverStats
-    status: Status
+    status: Status = Status.OPTIMAL
 
-    def scaled(self, n: int) -> StructuredAnswer:
+    @staticmethod
+    def of(proved: ProvedDiagonal | None, stats: SolverStats, status: Status = Status.OPTIMAL) -> LargeAnswer:
+        """Return Diag(x) of a proved x; raises ValueError without one."""
+        if proved is None:
+            raise not_proved()
+        return LargeAnswer(DiagonalStepsize(proved.x), proved.certificate, proved.descent_log_det, stats, status)
+
+    def scaled(self, n: int) -> LargeAnswer:
         """Return the answer for 4⁻ⁿL, with 4ⁿD; raises ValueError where float64 does not hold it."""
         power = 2 * n * self.certificate.d
         return replace(
@@ -138,40 +160,6 @@ class StructuredAnswer:
             certificate=self.certificate.moved(power),
             descent_log_det=(self.descent_log_det + power * LOG_2).low,
         )
-
-
-def solve_structured(
-    problem: LargeProblem, structure: str, settings: Settings, w: Vector | None = None
-) -> StructuredAnswer:
-    """Find the best D that is ``"full"``, ``"diagonal"`` or ``"scalar"``, or with w the best multiple of Diag(w).
-
-    Raises ValueError for a structure without such an answer, or when nothing could be proved.
-    """
-    began = time.perf_counter()
-    condition = problem.condition
-    diagonal = isinstance(condition, LowRankCondition) and condition.beta == 0.0  # rand-1: 𝒫(L) is diagonal
-    if w is None and structure == "full" and not diagonal:
-        if not isinstance(condition, LowRankCondition):
-            msg = f"structure='full' has no sparse answer for a sparse matrix; {ANSWERS}"
-            raise NeedsDense(msg)
-        inverse = condition.inverse()
-        if inverse is None:
-            raise not_proved()
-        D: StepsizeOperator = InverseStepsize(inverse.p, condition.U, inverse.C)
-        stats = SolverStats("closed form", time.perf_counter() - began, 0.0, 0)
-        proved = Status.OPTIMAL if inverse.certificate.is_optimal(settings.tol) else Status.INACCURATE
-        return StructuredAnswer(D, inverse.certificate, inverse.certificate.log_det, stats, proved)
-    if w is not None or structure == "scalar":
-        w = np.ones(condition.d) if w is None else w
-        found, stats, status = _multiple(condition, w), SolverStats("eigsh", None, 0.0, None), Status.OPTIMAL
-    else:
-        found, stats, status = _diagonal(condition, settings)
-    if found is None:
-        raise not_proved()
-    stats = SolverStats(stats.solver_name, time.perf_counter() - began, 0.0, stats.num_iters, stats.extra_stats)
-    if not status.is_stopped:
-        status = Status.OPTIMAL if found.certificate.is_optimal(settings.tol) else Status.INACCURATE
-    return StructuredAnswer(DiagonalStepsize(found.x), found.certificate, found.descent_log_det, stats, status)
 
 
 def not_proved() -> ValueError:
@@ -183,38 +171,157 @@ def not_proved() -> ValueError:
     )
 
 
-def _diagonal(
-    condition: LowRankCondition | NonnegativeCondition, settings: Settings
-) -> tuple[ProvedDiagonal | None, SolverStats, Status]:
-    limits = Limits.of(settings, _MOST_STEPS)
-    if isinstance(condition, NonnegativeCondition):
-        M = condition.M
-        status, progress = solve_balanced(lambda y: np.asarray(M @ y), M.diagonal(), limits)
-        found = None if progress.best is None else condition.prove(progress.best.point.x, progress.best.point.y)
-        return found, SolverStats("balancing", None, None, progress.steps, progress.statistics), status
-    beta, middle = condition.beta, 0.5 * (condition.low + condition.high)
-    if beta == 0.0 or not condition.U.any():
-        K = np.zeros((condition.U.shape[1],) * 2)
-        return condition.prove(1.0 / middle, K), SolverStats("closed form", num_iters=0), Status.OPTIMAL
-    # M/β = Diag(a/β) + UUᵀ has the stepsizes βx and the same Y, and U need not be copied.
-    status, path = solve_low_rank(middle / beta, condition.U, limits)
-    best = None if path.best is None else path.best.point
-    found = None if best is None else condition.prove(best.x / beta, best.K)
-    return found, SolverStats("low rank", None, None, path.steps, path.statistics), status
+def read_direction(W: Any, d: int) -> Vector:
+    """Return w of W = Diag(w), in units in which it is near one: only its direction counts.
+
+    Raises TypeError for any other W, ValueError for one of another size or whose numbers lie too far apart.
+    """
+    if not (isinstance(W, np.ndarray) and W.ndim == 1):
+        msg = (
+            f"the W of Direction(W) is a {type(W).__name__}, but a LowRankPlusDiagonal L takes a vector w for Diag(w); "
+            "L.todense() takes every W"
+        )
+        raise TypeError(msg)
+    if len(W) != d:
+        msg = f"the direction W is for d={len(W)} but L is {d}×{d}"
+        raise ValueError(msg)
+    power = power_of_four("the direction W", binary_exponent(W.max()), binary_exponent(W.min()))
+    return scaled_exactly("W", W, -2 * power)
 
 
-def _multiple(condition: LowRankCondition | NonnegativeCondition, w: Vector) -> ProvedDiagonal | None:
-    """Find γw for the largest γ, with the bound of an eigenvector of N = Diag(w)^½ M Diag(w)^½."""
-    root, d = np.sqrt(w), len(w)
-    if isinstance(condition, NonnegativeCondition):
-        M = condition.M
-        value, vector = top_eigenpair(lambda v: root * (M @ (root * v)), d)
-        # For t above λmax(N), u = (tI − N)⁻¹1 > 0 has Nu = tu − 1 < tu, also where N falls into parts.
-        shifted = _operator(lambda v: (1.0 + _ABOVE) * value * v - root * (M @ (root * v)), d)
-        near = vector * vector.sum() / (_ABOVE * value)
-        return condition.prove_multiple(root * cg(shifted, np.ones(d), x0=near, rtol=1e-6, maxiter=5000)[0], w)
-    a, beta, U = condition.high, condition.beta, condition.U
-    value, vector = top_eigenpair(lambda v: w * a * v + beta * root * (U @ (U.T @ (root * v))), d)
+# ---------------------------------------------------------------- the solvers
+
+
+class LargeSolver(Protocol):
+    """One form of D.  takes: what it answers, in the words of a refusal and of docs/scale.md."""
+
+    takes: str
+
+    def accepts(self, question: LargeQuestion) -> bool:
+        """Return whether this solver answers the question."""
+        ...
+
+    def solve(self, question: LargeQuestion, settings: Settings) -> LargeAnswer:
+        """Return the best D; raises ValueError when nothing could be proved."""
+        ...
+
+
+class Inverse:
+    """The full D = M⁻¹ by Woodbury's formula."""
+
+    takes = "the full D of det-CGD2 for a dense U, with goal='paper' or 'descent'"
+
+    def accepts(self, question: LargeQuestion) -> bool:
+        condition = question.problem.condition
+        full = question.is_plain and question.structure == "full"
+        return full and isinstance(condition, LowRankCondition) and condition.beta > 0.0
+
+    def solve(self, question: LargeQuestion, settings: Settings) -> LargeAnswer:
+        condition: Any = question.problem.condition
+        inverse = condition.inverse()
+        if inverse is None:
+            raise not_proved()
+        D, found = InverseStepsize(inverse.p, condition.U, inverse.C), inverse.certificate
+        return LargeAnswer(D, found, found.log_det, SolverStats("closed form", num_iters=0))
+
+
+class Diagonal:
+    """D = Diag(x), which is the full D where 𝒫(L) is diagonal, as for rand-1."""
+
+    takes = "structure='diagonal' with goal='paper'"
+
+    def accepts(self, question: LargeQuestion) -> bool:
+        condition = question.problem.condition
+        alone = isinstance(condition, LowRankCondition) and condition.beta == 0.0
+        return question.is_plain and (question.structure == "diagonal" or (question.structure == "full" and alone))
+
+    def solve(self, question: LargeQuestion, settings: Settings) -> LargeAnswer:
+        condition, limits = question.problem.condition, Limits.of(settings, _MOST_STEPS)
+        path: Any
+        if isinstance(condition, NonnegativeCondition):
+            M = condition.M
+            status, path = solve_balanced(lambda y: np.asarray(M @ y), M.diagonal(), limits)
+            proved = None if path.best is None else condition.prove(path.best.point.x, path.best.point.y)
+            stats = SolverStats("balancing", num_iters=path.steps, extra_stats=path.statistics)
+            return LargeAnswer.of(proved, stats, status)
+        beta, middle = condition.beta, 0.5 * (condition.low + condition.high)
+        if beta == 0.0 or not condition.U.any():
+            K = np.zeros((condition.U.shape[1],) * 2)
+            return LargeAnswer.of(condition.prove(1.0 / middle, K), SolverStats("closed form", num_iters=0))
+        # M/β = Diag(a/β) + UUᵀ has the stepsizes βx and the same Y, and U need not be copied.
+        status, path = solve_low_rank(middle / beta, condition.U, limits)
+        proved = None if path.best is None else condition.prove(path.best.point.x / beta, path.best.point.K)
+        stats = SolverStats("low rank", num_iters=path.steps, extra_stats=path.statistics)
+        return LargeAnswer.of(proved, stats, status)
+
+
+class Multiple:
+    """γDiag(w) for the largest γ, with the bound of an eigenvector of N = Diag(w)^½ M Diag(w)^½; γI for a largest t.
+
+    The largest t with H ⪰ tI is 1/λmax(M), at D = γI, which satisfies the condition.
+    """
+
+    takes = (
+        "structure='scalar' and Direction(w), w a vector, with goal='paper'; every named structure with "
+        "goal='euclidean' or 'linear' and a number"
+    )
+
+    def accepts(self, question: LargeQuestion) -> bool:
+        if question.goal == "t":
+            return question.structure in ("full", "diagonal", "scalar")
+        return question.is_plain and question.structure in ("scalar", "direction")
+
+    def solve(self, question: LargeQuestion, settings: Settings) -> LargeAnswer:
+        condition = question.problem.condition
+        w = np.ones(condition.d) if question.w is None else question.w
+        if isinstance(condition, NonnegativeCondition):
+            return LargeAnswer.of(_multiple_by_products(condition, w), SolverStats("eigsh"))
+        return LargeAnswer.of(_multiple_of_low_rank(condition, w), SolverStats("eigsh"))
+
+
+SOLVERS: tuple[LargeSolver, ...] = (Inverse(), Diagonal(), Multiple())
+
+
+def solve_large(question: LargeQuestion, settings: Settings) -> LargeAnswer:
+    """Return the answer of the first solver that accepts the question.
+
+    Raises NeedsDense when none does, ValueError when nothing could be proved.
+    """
+    began = time.perf_counter()
+    solver = next((solver for solver in SOLVERS if solver.accepts(question)), None)
+    if solver is None:
+        msg = f"structure={question.structure!r} with this goal and U"
+        raise needs_dense(msg)
+    answer = solver.solve(question, settings)
+    status = answer.status
+    if not status.is_stopped:
+        status = Status.OPTIMAL if answer.certificate.is_optimal(settings.tol) else Status.INACCURATE
+    stats = replace(answer.stats, solve_time=time.perf_counter() - began, setup_time=0.0)
+    return replace(answer, status=status, stats=stats)
+
+
+def needs_dense(what: str) -> NeedsDense:
+    """Return the error for a question that no solver takes, which lists what they take."""
+    takes = "; ".join(solver.takes for solver in SOLVERS)
+    return NeedsDense(
+        f"{what} needs a dense L, which L.todense() gives; without it there are: {takes}.  The sketches are RandK, "
+        "IndependentSampling, BernQ and Identity, and Gaussian with det-CGD2 or structure='scalar'.  "
+        "If you may choose what is sent, optimal_method(L, k) needs fewer rounds than any of them"
+    )
+
+
+def _multiple_by_products(condition: NonnegativeCondition, w: Vector) -> ProvedDiagonal | None:
+    M, root, d = condition.M, np.sqrt(w), len(w)
+    value, vector = _top_eigenpair(lambda v: root * (M @ (root * v)), d)
+    # For t above λmax(N), u = (tI − N)⁻¹1 > 0 has Nu = tu − 1 < tu, also where N falls into parts.
+    shifted = _operator(lambda v: (1.0 + _ABOVE) * value * v - root * (M @ (root * v)), d)
+    near = vector * vector.sum() / (_ABOVE * value)
+    return condition.prove_multiple(root * cg(shifted, np.ones(d), x0=near, rtol=1e-6, maxiter=5000)[0], w)
+
+
+def _multiple_of_low_rank(condition: LowRankCondition, w: Vector) -> ProvedDiagonal | None:
+    a, beta, U, root = condition.high, condition.beta, condition.U, np.sqrt(w)
+    value, vector = _top_eigenpair(lambda v: w * a * v + beta * root * (U @ (U.T @ (root * v))), len(w))
     return condition.prove_multiple(1.0 / value, root * vector, w)
 
 
@@ -223,7 +330,7 @@ def _operator(times: Callable[[Vector], Vector], d: int) -> Any:
     return make((d, d), matvec=lambda v: times(v.ravel()), dtype=np.float64)
 
 
-def top_eigenpair(times: Callable[[Vector], Vector], d: int) -> tuple[float, Vector]:
+def _top_eigenpair(times: Callable[[Vector], Vector], d: int) -> tuple[float, Vector]:
     """Return the largest eigenvalue of a matrix by its products, and its eigenvector."""
     if d < 3:  # what eigsh does not take
         values, vectors = np.linalg.eigh(np.column_stack([times(row) for row in np.eye(d)]))

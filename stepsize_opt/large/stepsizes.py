@@ -28,14 +28,6 @@ class StepsizeOperator(LinearOperator):  # type: ignore[misc]
         """Return the diagonal of D, shape (d,)."""
 
     @abstractmethod
-    def log_det(self) -> float:
-        """Return log det D in plain floating point; −∞ unless D is positive definite."""
-
-    @abstractmethod
-    def scaled(self, n: int) -> StepsizeOperator:
-        """Return 4ⁿD exactly; raises ValueError where float64 does not hold it."""
-
-    @abstractmethod
     def arrays(self) -> dict[str, Matrix]:
         """Return the numbers that determine D, by name, for a file."""
 
@@ -108,18 +100,6 @@ class BlockStepsize(StepsizeOperator):
             out[place] = part if part.ndim == 1 else part.diagonal()
         return out
 
-    def log_det(self) -> float:
-        total = 0.0
-        for part in self.parts:
-            values = part if part.ndim == 1 else np.linalg.eigvalsh(part)
-            if not values.min() > 0.0:
-                return -np.inf
-            total += float(np.log(values).sum())
-        return total
-
-    def scaled(self, n: int) -> BlockStepsize:
-        return BlockStepsize(self.indices, [scaled_exactly("D", part, 2 * n) for part in self.parts])
-
     def arrays(self) -> dict[str, Matrix]:
         named: dict[str, Any] = {f"indices_{i}": place for i, place in enumerate(self.indices)}
         return named | {f"part_{i}": part for i, part in enumerate(self.parts)}
@@ -141,10 +121,8 @@ class DiagonalStepsize(StepsizeOperator):
     def diagonal(self) -> Vector:
         return self.x
 
-    def log_det(self) -> float:
-        return float(np.log(self.x).sum()) if self.x.min() > 0.0 else -np.inf
-
     def scaled(self, n: int) -> DiagonalStepsize:
+        """Return 4ⁿD exactly; raises ValueError where float64 does not hold it."""
         return DiagonalStepsize(scaled_exactly("D", self.x, 2 * n))
 
     def arrays(self) -> dict[str, Matrix]:
@@ -168,15 +146,8 @@ class InverseStepsize(StepsizeOperator):
         half = solve_triangular(self.C, self.U.T, lower=True)
         return np.asarray(self.p - self.p * np.einsum("ij,ij->j", half, half) * self.p)
 
-    def log_det(self) -> float:
-        """Return Σ log p + log det(I − C⁻¹GC⁻ᵀ) with G = UᵀPU."""
-        half = solve_triangular(self.C, self.U.T @ (self.p[:, None] * self.U), lower=True)
-        inner = np.linalg.eigvalsh(np.eye(len(half)) - solve_triangular(self.C, half.T, lower=True))
-        if not min(self.p.min(), inner[0]) > 0.0:
-            return -np.inf
-        return float(np.log(self.p).sum() + np.log(inner).sum())
-
     def scaled(self, n: int) -> InverseStepsize:
+        """Return 4ⁿD exactly; raises ValueError where float64 does not hold it."""
         return InverseStepsize(scaled_exactly("D", self.p, 2 * n), scaled_exactly("U", self.U, -n), self.C)
 
     def arrays(self) -> dict[str, Matrix]:

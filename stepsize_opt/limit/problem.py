@@ -27,10 +27,11 @@ from stepsize_opt.inputs import REGULARISE, SMOOTHNESS_REMEDY, Scaling, positive
 from stepsize_opt.large import (
     DiagonalStepsize,
     InverseStepsize,
+    LargeAnswer,
+    LargeQuestion,
     StepsizeOperator,
-    StructuredAnswer,
     large_problem,
-    solve_structured,
+    solve_large,
 )
 from stepsize_opt.proofs import (
     UNIT,
@@ -387,10 +388,10 @@ class ThinLimit(LimitProblem):
         return InverseStepsize(found.p, L.U, found.C), replace(found.certificate, upper_bound=bound)
 
     @cached_property
-    def _scalar(self) -> StructuredAnswer:
+    def _scalar(self) -> LargeAnswer:
         """The best γI ⪯ L⁻¹."""
         problem = large_problem(self.L.near_one, DiagonalPlusScaled.identity(self.L.d))
-        return solve_structured(problem, "scalar", Settings())
+        return solve_large(LargeQuestion(problem, "scalar", "paper"), Settings())
 
     def _multiple_of_identity(self, t: float | None = None) -> tuple[DiagonalStepsize, Certificate]:
         """Return tI with tI ⪯ L⁻¹ and t tr L ≤ k proved, or a smaller t; d log t from below, the limit from above.

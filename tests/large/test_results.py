@@ -12,11 +12,15 @@ from scipy.sparse.linalg import aslinearoperator
 
 from shared.goals import GOALS
 from stepsize_opt import Direction, Gaussian, LowRankPlusDiagonal, RandK, compression_limit, optimal_stepsize
-from stepsize_opt.large import BlockStepsize
+from stepsize_opt.large import BlockStepsize, LargeQuestion, large_problem
+from stepsize_opt.large.solve import SOLVERS
+from stepsize_opt.smoothness import NeedsDense
+from stepsize_solvers.programs import Settings
 
 L: Any = LowRankPlusDiagonal(np.random.default_rng(2).standard_normal((30, 3)), np.linspace(0.1, 1.0, 30))
 SPARSE: Any = LowRankPlusDiagonal(sparse.csr_array(np.abs(L.U)), 1.0)
 SKETCH = RandK(30, 5)
+RAND_ONE = "rand-1"  # for which 𝒫(L) is diagonal
 CALLS: dict[str, dict[str, Any]] = {
     "det-CGD2": {"algorithm": "det-CGD2"},
     "diagonal": {"structure": "diagonal"},
@@ -98,6 +102,26 @@ def test_refusals_name_the_argument_or_what_it_lacks(
         call()
 
 
+def test_a_refusal_lists_what_every_solver_takes() -> None:
+    with pytest.raises(NeedsDense) as refused:
+        optimal_stepsize(L, SKETCH)
+    assert all(solver.takes in str(refused.value) for solver in SOLVERS)
+
+
+@pytest.mark.parametrize("kind", [L, SPARSE, RAND_ONE], ids=["dense U", "sparse U", "rand-1"])
+@pytest.mark.parametrize("goal", ["paper", "descent", "t"])
+@pytest.mark.parametrize("structure", ["full", "diagonal", "scalar", "direction", "block(10,20)"])
+def test_no_question_has_two_solvers(kind: Any, goal: str, structure: str) -> None:
+    matrix, law = (L, RandK(30, 1).map) if kind is RAND_ONE else (kind, SKETCH.map)
+    question = LargeQuestion(large_problem(matrix, law), structure, goal, np.ones(30))
+    accepting = [solver for solver in SOLVERS if solver.accepts(question)]
+    assert len(accepting) <= 1
+    assert not (accepting and structure == "block(10,20)")
+    if accepting:
+        answer = accepting[0].solve(question, Settings())
+        assert answer.certificate.feasible and answer.D.shape == (30, 30)
+
+
 @pytest.mark.parametrize(
     "parts", [[np.array([[2.0, 0.5], [0.5, 1.0]]), np.array([3.0, 4.0])], [np.diag([1.0, 2.0, 3.0])]]
 )
@@ -110,6 +134,3 @@ def test_a_stepsize_by_blocks_is_its_dense_matrix(parts: list[Any]) -> None:
     np.testing.assert_allclose(D @ X[:, 0], dense @ X[:, 0])
     np.testing.assert_array_equal(D.diagonal(), np.diagonal(dense))
     np.testing.assert_array_equal(D.tosparse().toarray(), dense)
-    np.testing.assert_array_equal(D.scaled(2).todense(), 16.0 * dense)
-    assert D.log_det() == pytest.approx(np.linalg.slogdet(dense)[1])
-    assert BlockStepsize(D.indices, [-part for part in D.parts]).log_det() == -np.inf

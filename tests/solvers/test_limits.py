@@ -23,7 +23,6 @@ from shared.unreduced import optimal_unreduced
 from stepsize_opt import (
     BlockDiagonal,
     Direction,
-    Gaussian,
     LowRankPlusDiagonal,
     RandK,
     compare,
@@ -56,11 +55,6 @@ METHODS: dict[str, Callable[..., Any]] = {
     "metric": partial(one_node, goal="descent"),
     "euclidean": partial(one_node, goal="euclidean"),
     "low rank": partial(optimal_stepsize, FEW_COLUMNS, RandK(40, 4), structure="diagonal"),
-    "low-rank metric": partial(optimal_stepsize, FEW_COLUMNS, RandK(40, 4), goal="descent"),
-    "eigenbasis": partial(optimal_stepsize, LowRankPlusDiagonal(FEW_COLUMNS.U, 0.5), Gaussian(40, 4)),
-    "eigenbasis, metric": partial(
-        optimal_stepsize, LowRankPlusDiagonal(FEW_COLUMNS.U, 0.5), Gaussian(40, 4), goal="descent"
-    ),
     "stack": partial(optimal_stepsize, block_diag(*[random_smoothness(3, 5.0, s) for s in range(60)]), RandK(180, 9)),
     "clients": partial(optimal_distributed_stepsize, CLIENTS[:3], RandK(5, 2), **TARGETS),
     "clients by cuts": partial(optimal_distributed_stepsize, CLIENTS, RandK(5, 2), **TARGETS),
