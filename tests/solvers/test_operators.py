@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from shared.lagrangian import bound, inequalities
 from shared.native_problems import all_maps, all_patterns, spectrum
 from stepsize_solvers.interior import Condition, ConditionPoint, Floor, FloorPoint, Frame, MetricPoint
-from stepsize_solvers.interior.condition import FullJacobian
+from stepsize_solvers.interior.condition import ActiveRows
 from stepsize_solvers.interior.dense import listed
 from stepsize_solvers.interior.diagonal import DiagonalPoint, _Newton
 from stepsize_solvers.interior.floor import Factorised
@@ -69,7 +69,7 @@ def assert_is_derivative(f: Callable[[float], Any], first: Any, second: Any, h: 
 
 def constraint(frame: Frame, X: Matrix) -> Matrix:
     """C⁻¹F(C(I + X)Cᵀ)C⁻ᵀ by its definition."""
-    C, inverse = frame.C.A, np.linalg.inv(frame.C.A)
+    C, inverse = frame.C, np.linalg.inv(frame.C)
     moved = C @ (EYE + X) @ C.T
     return np.asarray(inverse @ (frame.a * moved - frame.Q.apply(moved @ B @ moved)) @ inverse.T)
 
@@ -106,10 +106,10 @@ def test_a_frame_has_the_quadratic_its_adjoint_and_moves(a: float, shape: str, n
     found = frame.moved(X)
     assert found is not None and frame.moved(-2.0 * EYE) is None
     moved, T = found
-    np.testing.assert_allclose(moved.D, frame.C.A @ (EYE + X) @ frame.C.A.T, atol=1e-11)
-    np.testing.assert_allclose(frame.C.A @ T, moved.C.A, atol=1e-11)
-    np.testing.assert_allclose(moved.E.A.T @ moved.C.A, EYE, atol=1e-11)
-    np.testing.assert_allclose(moved.C.A.T @ B @ moved.C.A, moved.matrix(), atol=1e-11)
+    np.testing.assert_allclose(moved.D, frame.C @ (EYE + X) @ frame.C.T, atol=1e-11)
+    np.testing.assert_allclose(frame.C @ T, moved.C, atol=1e-11)
+    np.testing.assert_allclose(moved.E.T @ moved.C, EYE, atol=1e-11)
+    np.testing.assert_allclose(moved.C.T @ B @ moved.C, moved.matrix(), atol=1e-11)
     assert moved.log_det == pytest.approx(np.linalg.slogdet(moved.D)[1], abs=1e-10)
 
 
@@ -135,7 +135,7 @@ def floor(shape: str, Q: PositiveMap, dense: bool) -> tuple[Floor, FloorPoint]:
     basis = Factorised(left, PATTERNS[shape], over) if dense else Whitening(left, PATTERNS[shape])
     E = definite(3)
     problem = Floor(left, E, (basis,), 1e-6, Work())
-    t = 0.5 / float(np.linalg.eigvalsh(np.linalg.solve(p.frame.C.A @ p.Gt @ p.frame.C.A.T, E) @ EYE)[-1].real)
+    t = 0.5 / float(np.linalg.eigvalsh(np.linalg.solve(p.frame.C @ p.Gt @ p.frame.C.T, E) @ EYE)[-1].real)
     point = problem.point(p.D, t, p.Y + 0.1 * definite(1))
     assert point is not None
     return problem, point
@@ -162,7 +162,7 @@ def residual(p: Any, problem: Any, X: Matrix, Zt: Matrix) -> Matrix:
     gradient = family.a * Z - half - half.T
     if isinstance(p, ConditionPoint):
         gradient = gradient + np.linalg.inv(D0)
-    return frame.project(frame.C.A.T @ gradient @ frame.C.A)
+    return frame.project(frame.C.T @ gradient @ frame.C)
 
 
 @every_map
@@ -251,7 +251,7 @@ def test_the_loss_of_the_bound_is_that_over_the_pattern(shape: str, name: str) -
     frame, unknowns, rng = direct.basis, direct.unknowns, np.random.default_rng(3)
 
     def gradient(frame: Any) -> Matrix:
-        return np.asarray(frame.project(frame.C.A.T @ symmetric(9) @ frame.C.A))
+        return np.asarray(frame.project(frame.C.T @ symmetric(9) @ frame.C))
 
     g = gradient(frame)
     loss = direct.loss(g)
@@ -268,11 +268,11 @@ def test_the_loss_of_the_bound_is_that_over_the_pattern(shape: str, name: str) -
 
 
 @every_map
-@pytest.mark.parametrize("rows", [D, 2])
+@pytest.mark.parametrize("rows", [4, 2])
 def test_the_jacobian_of_active_rows(name: str, rows: int) -> None:
     _, p = condition("full", MAPS[name], dense=False)
     V, X, hat = p.scaling.V, symmetric(6), symmetric(8)
-    jacobian = FullJacobian.of(p.frame, V, rows)
+    jacobian = ActiveRows.of(p.frame, V, rows)
     np.testing.assert_allclose(jacobian.forward(X), (V.T @ p.frame.slope(X) @ V)[:rows], atol=1e-10)
     hat[rows:, rows:] = 0.0
     image, Zt = jacobian.adjoint(hat[:rows])

@@ -24,8 +24,6 @@ an r×d array Y:
 
     Ẑ = H_a + H_aᵀ,   H = Y with the r×r part halved,   ⟨Ẑ, Ẑ′⟩ = Σ w ∘ Y ∘ Y′,  w = 1 on the r×r part, else 2.
 
-When all rows are active, H is the triangle of Y with a halved diagonal, so that products with it cost half.
-
 For a full D and 𝒬(M) = Diag(α∘diag M) + βM the maps need only diagonals of congruences:
 
     N = βZ + Cᵀ Diag(α ∘ diag(C⁻ᵀZC⁻¹)) C,   F′[X] = (1 − β(λᵢ+λⱼ)) ∘ X − C⁻¹ Diag(α ∘ diag(C(ΛX + XΛ)Cᵀ)) C⁻ᵀ.
@@ -47,22 +45,21 @@ from stepsize_solvers.numerics import (
     Array,
     Bounds,
     ChebyshevInverse,
-    Gram,
     Sizes,
     Work,
     chebyshev_inverse,
     cholesky,
     congruence_diagonal,
-    congruence_of_symmetric,
     images_of_solution,
     log_det_from_cholesky,
     lower_transposed_product,
     smallest_eigenvalue,
     smallest_eigenvalue_from_factor,
     sym,
+    weighted_gram,
     within_scaled_tolerance,
 )
-from stepsize_solvers.programs import Family, Matrix, Pattern, PositiveMap, add_to_diagonal
+from stepsize_solvers.programs import Family, Matrix, Pattern, add_to_diagonal
 
 # A new point needs all products of complementarity above this fraction of μ.
 _NEIGHBOURHOOD = 1e-3
@@ -277,7 +274,7 @@ class Jacobian(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class PatternJacobian:
+class AllRows:
     """F′ and F′* of a frame with any pattern; all rows of V are active."""
 
     frame: Frame
@@ -296,74 +293,42 @@ class PatternJacobian:
 
 
 @dataclass(frozen=True, eq=False)
-class FullJacobian:
-    """F′ and F′* for a full D, with the dual side in the rows of the basis V (r rows; r = d is all of it)."""
+class ActiveRows:
+    """F′ and F′* for a full D with r active rows of the basis V; E: C⁻ᵀV."""
 
-    Q: PositiveMap
-    C: Gram
-    E: Gram  # C⁻ᵀ V
+    frame: FullFrame
     V: Array
-    lam2: Array  # λᵢ + λⱼ
+    E: Array
     r: int
 
     @staticmethod
-    def of(frame: FullFrame, V: Array, r: int) -> FullJacobian:
-        return FullJacobian(frame.Q, frame.C, Gram(frame.E.A @ V), V, frame.sums, r)
-
-    @cached_property
-    def damping(self) -> Array:
-        """1 − β(λᵢ + λⱼ), what F′ and F′* multiply by for 𝒬(M) = Diag(α∘diag M) + βM, apart from α."""
-        split = self.Q.diagonal_plus_scaled
-        assert split is not None  # the callers have looked
-        return np.asarray(1.0 - split.beta * self.lam2)
-
-    def halve(self, Y: Array) -> Array:
-        """H of the rows Y, so that Ẑ = H_a + H_aᵀ; Ẑ itself where these are all rows."""
-        if self.r == len(self.V):
-            return Y
-        H = Y.copy()
-        H[:, : self.r] *= 0.5
-        return H
-
-    def _congruence(self, A: Array, H: Array) -> Array:
-        """A Ẑ Aᵀ, from what ``halve`` returned."""
-        if self.r == len(A):
-            return congruence_of_symmetric(A, H)
-        half = A[:, : self.r] @ (H @ A.T)
-        return np.asarray(half + half.T)
-
-    def _congruence_diagonal(self, A: Array, H: Array) -> Array:
-        """diag(A Ẑ Aᵀ), from what ``halve`` returned."""
-        if self.r == len(A):
-            return congruence_diagonal(A, H)
-        return np.asarray(2.0 * np.einsum("ij,ij->i", A[:, : self.r], A @ H.T))
+    def of(frame: FullFrame, V: Array, r: int) -> ActiveRows:
+        return ActiveRows(frame, V, frame.E @ V, r)
 
     def adjoint(self, Y: Array) -> tuple[Array, Array]:
-        """F′*[Z] and Z̃ itself in the working basis, for Z given by its rows."""
-        C, E, H = self.C.A, self.E.A, self.halve(Y)
-        Zt = self._congruence(self.V, H)
-        split = self.Q.diagonal_plus_scaled
+        r, frame, C, E, V = self.r, self.frame, self.frame.C, self.E, self.V
+        H = Y.copy()
+        H[:, :r] *= 0.5  # Ẑ = H_a + H_aᵀ
+        half = V[:, :r] @ (H @ V.T)
+        Zt = half + half.T
+        split = frame.Q.diagonal_plus_scaled
         if split is not None:
-            N = self.C((split.alpha * self._congruence_diagonal(E, H)).astype(Y.dtype, copy=False))
-            N *= self.lam2
-            return self.damping * Zt - N, Zt
-        N = C.T @ self.Q.adjoint(self._congruence(E, H)).astype(Y.dtype, copy=False) @ C
-        N *= self.lam2
-        return Zt - N, Zt
+            diagonal = 2.0 * np.einsum("ij,ij->i", E[:, :r], E @ H.T)
+            N = weighted_gram(C, (split.alpha * diagonal).astype(Y.dtype, copy=False))
+            return (1.0 - split.beta * frame.sums) * Zt - frame.sums * N, Zt
+        half = E[:, :r] @ (H @ E.T)
+        N = C.T @ frame.Q.adjoint(half + half.T).astype(Y.dtype, copy=False) @ C
+        return Zt - frame.sums * N, Zt
 
     def forward(self, X: Array) -> Array:
-        """The rows of Vᵀ F′[X] V."""
-        r, C, E, V = self.r, self.C.A, self.E.A, self.V
-        M = self.lam2 * X
-        split = self.Q.diagonal_plus_scaled
+        r, frame, C, E, V = self.r, self.frame, self.frame.C, self.E, self.V
+        M = frame.sums * X
+        split = frame.Q.diagonal_plus_scaled
         if split is None:
-            image = self.Q.apply(C @ M @ C.T).astype(X.dtype, copy=False)
+            image = frame.Q.apply(C @ M @ C.T).astype(X.dtype, copy=False)
             return np.asarray((V[:, :r].T @ X) @ V - (E[:, :r].T @ image) @ E)
         weights = (split.alpha * congruence_diagonal(C, M)).astype(X.dtype, copy=False)
-        U = self.damping * X
-        if r == len(V):
-            return congruence_of_symmetric(V.T, U) - self.E(weights)
-        return np.asarray((V[:, :r].T @ U) @ V - (E[:, :r].T * weights) @ E)
+        return np.asarray((V[:, :r].T @ (X - split.beta * M)) @ V - (E[:, :r].T * weights) @ E)
 
 
 @dataclass(frozen=True, eq=False)
@@ -440,19 +405,17 @@ class SchurSystem:
         if d <= Sizes.ALL_ROWS or r > _WORTHWHILE * d or not isinstance(frame, FullFrame):
             r = d
         V: Array = scaling.V.astype(dtype, copy=False)
-        curvature = Curvature(frame.single if dtype == np.float32 else frame, Rt.astype(dtype, copy=False))
+        frame = frame.single if dtype == np.float32 else frame
+        curvature = Curvature(frame, Rt.astype(dtype, copy=False))
         J = curvature.diagonal()
         if not (t[0] > 0.0 and J.min() > 0.0):
             return None
         mask = None if pattern.is_full else pattern.blocks(np.ones((d, d)))
         inverse = chebyshev_inverse(curvature, J, mask)
-        full: Jacobian = PatternJacobian(curvature.frame, V)
-        active = full
-        if isinstance(curvature.frame, FullFrame):
-            full = FullJacobian.of(curvature.frame, V, d)
-            active = full if r == d else replace(full, r=r)
+        full: Jacobian = AllRows(frame, V)
+        active = ActiveRows.of(frame, V, r) if r < d and isinstance(frame, FullFrame) else full
         T = np.multiply.outer(t[:r], t).astype(dtype)
-        diagonal = _schur_diagonal(curvature.frame, J, mask, V, r, beta) + dtype(_DIAGONAL_FLOOR)
+        diagonal = _schur_diagonal(frame, J, mask, V, r, beta) + dtype(_DIAGONAL_FLOOR)
         schur = SchurComplement(active, inverse, T, 1.0 / (diagonal + T))
         slack = np.multiply.outer(t[r:], t[r:]) + _TYPICAL
         return SchurSystem(full, schur, slack.astype(dtype), V, work)

@@ -240,7 +240,7 @@ class GivenUnknowns:
         return [s.start for s in self.pattern.slices]
 
     def system(self, frame: Frame, root: Matrix, Rt: Matrix) -> tuple[Matrix, Array]:
-        H, C, d = root @ frame.E.A.T, frame.C.A, frame.d
+        H, C, d = root @ frame.E.T, frame.C, frame.d
         S = C @ frame.matrix() @ C.T
         shared = self.Q.apply(S) @ H.T if self.Q.is_entrywise else None
         N = np.empty((len(self.roots), d * d))
@@ -282,13 +282,13 @@ class SvecUnknowns:
 
     def system(self, frame: Frame, root: Matrix, Rt: Matrix) -> tuple[Matrix, Array]:
         at, T = self.at, self.T
-        J, lam = at.congruence(frame.C.A), frame.diagonal
+        J, lam = at.congruence(frame.C), frame.diagonal
         lam2 = lam.take(at.rows) + lam.take(at.columns)
         if T.ndim == 1:
             J *= frame.a - T[:, None] * lam2
         else:
             J = frame.a * J - T @ (J * lam2)
-        N = at.congruence(root.dot(frame.E.A.T)).dot(J)
+        N = at.congruence(root.dot(frame.E.T)).dot(J)
         A = N.T.dot(N)
         A += self.curvature(frame, Rt)
         return A, N.T
@@ -329,9 +329,9 @@ class ListedUnknowns:
     def system(self, frame: Frame, root: Matrix, Rt: Matrix) -> tuple[Matrix, Array]:
         n, d, _ = self.stack.shape
         XB = (self.stack.reshape(n * d, d) @ frame.matrix()).reshape(n, d, d)
-        N = frame.a * _congruence(self.stack, frame.C.A)
-        N -= self.apply(_congruence(XB + XB.swapaxes(1, 2), frame.C.A))
-        N = _congruence(N, root @ frame.E.A.T).reshape(n, d * d)
+        N = frame.a * _congruence(self.stack, frame.C)
+        N -= self.apply(_congruence(XB + XB.swapaxes(1, 2), frame.C))
+        N = _congruence(N, root @ frame.E.T).reshape(n, d * d)
         return N @ N.T + self.curvature(frame, Rt), N
 
     def curvature(self, frame: Frame, Rt: Matrix) -> Matrix:

@@ -40,7 +40,6 @@ import numpy as np
 
 from stepsize_solvers.numerics import (
     Array,
-    Gram,
     cholesky,
     congruence_diagonal,
     eigh,
@@ -50,6 +49,7 @@ from stepsize_solvers.numerics import (
     lower_solve,
     sym,
     triangular_inverse,
+    weighted_gram,
 )
 from stepsize_solvers.programs import Family, Matrix, Pattern, PositiveMap, add_to_diagonal
 
@@ -69,8 +69,8 @@ class Basis(ABC):
     Q: PositiveMap
     a: float
     pattern: Pattern
-    C: Gram
-    E: Gram
+    C: Array
+    E: Array
 
     @abstractmethod
     def twice(self, X: Array) -> Array:
@@ -90,7 +90,7 @@ class Basis(ABC):
 
     @property
     def d(self) -> int:
-        return int(self.C.A.shape[0])
+        return int(self.C.shape[0])
 
     def project(self, M: Array) -> Array:
         """Π(M)."""
@@ -102,16 +102,18 @@ class Basis(ABC):
 
     def image(self, M: Array) -> Array:
         """C⁻¹𝒬(CMCᵀ)C⁻ᵀ; the cheap map needs a diagonal and a symmetric product only."""
-        split, C, E = self.Q.diagonal_plus_scaled, self.C.A, self.E.A
+        split, C, E = self.Q.diagonal_plus_scaled, self.C, self.E
         if split is not None:
-            return _plus(self.E((split.alpha * congruence_diagonal(C, M)).astype(M.dtype)), split.beta, M)
+            weights = (split.alpha * congruence_diagonal(C, M)).astype(M.dtype)
+            return _plus(weighted_gram(E, weights), split.beta, M)
         return sym(E.T.dot(self.Q.apply(C.dot(M).dot(C.T)).astype(M.dtype, copy=False)).dot(E))
 
     def coimage(self, Z: Array) -> Array:
         """Cᵀ𝒬*(C⁻ᵀZC⁻¹)C."""
-        split, C, E = self.Q.diagonal_plus_scaled, self.C.A, self.E.A
+        split, C, E = self.Q.diagonal_plus_scaled, self.C, self.E
         if split is not None:
-            return _plus(self.C((split.alpha * congruence_diagonal(E, Z)).astype(Z.dtype)), split.beta, Z)
+            weights = (split.alpha * congruence_diagonal(E, Z)).astype(Z.dtype)
+            return _plus(weighted_gram(C, weights), split.beta, Z)
         return sym(C.T.dot(self.Q.adjoint(E.dot(Z).dot(E.T)).astype(Z.dtype, copy=False)).dot(C))
 
     def slope(self, X: Array) -> Array:
@@ -124,20 +126,20 @@ class Basis(ABC):
 
     def stretched(self, M: Matrix) -> Matrix:
         """C⁻¹MC⁻ᵀ."""
-        return sym(self.E.A.T @ M @ self.E.A)
+        return sym(self.E.T @ M @ self.E)
 
     def squeezed(self, Z: Matrix) -> Matrix:
         """CᵀZC."""
-        return sym(self.C.A.T @ Z @ self.C.A)
+        return sym(self.C.T @ Z @ self.C)
 
     def dual(self, Yt: Array) -> Matrix:
         """C⁻ᵀỸC⁻¹."""
-        E = self.E.A.astype(np.float64, copy=False)
+        E = self.E.astype(np.float64, copy=False)
         return sym(E.dot(Yt).dot(E.T))
 
     def change(self, X: Array) -> Matrix:
         """CXCᵀ."""
-        return sym(self.C.A @ X @ self.C.A.T)
+        return sym(self.C @ X @ self.C.T)
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,11 +162,11 @@ class Frame(Basis):
         shared = family.Q, family.a, pattern
         if rotated and pattern.is_full and not graded:
             lam, U = _diagonalised(Bt)
-            return FullFrame(*shared, Gram(K.dot(U)), Gram(U.T.dot(inverse).T), log_det, lam)
+            return FullFrame(*shared, K.dot(U), U.T.dot(inverse).T, log_det, lam)
         if not rotated or pattern.W is not None or max(pattern.sizes) == 1:
-            return BlockFrame(*shared, Gram(K), Gram(inverse.T), log_det, family.B, Bt)
+            return BlockFrame(*shared, K, inverse.T, log_det, family.B, Bt)
         U = _rotation(pattern, Bt)
-        return BlockFrame(*shared, Gram(K.dot(U)), Gram(U.T.dot(inverse).T), log_det, family.B, sym(U.T.dot(Bt).dot(U)))
+        return BlockFrame(*shared, K.dot(U), U.T.dot(inverse).T, log_det, family.B, sym(U.T.dot(Bt).dot(U)))
 
     @property
     @abstractmethod
@@ -195,7 +197,7 @@ class Frame(Basis):
     @cached_property
     def single(self) -> Frame:
         """The frame in single precision."""
-        return self if self.C.A.dtype == np.float32 else self._in_single()
+        return self if self.C.dtype == np.float32 else self._in_single()
 
     @abstractmethod
     def _in_single(self) -> Frame:
@@ -204,11 +206,11 @@ class Frame(Basis):
     @property
     def condition(self) -> float:
         """‖C‖‖C⁻¹‖/d in the norm of Frobenius: 1 for an orthogonal C."""
-        return math.sqrt(float(np.vdot(self.C.A, self.C.A)) * float(np.vdot(self.E.A, self.E.A))) / self.d
+        return math.sqrt(float(np.vdot(self.C, self.C)) * float(np.vdot(self.E, self.E))) / self.d
 
     @property
     def D(self) -> Matrix:
-        C = self.C.A.astype(np.float64, copy=False)
+        C = self.C.astype(np.float64, copy=False)
         return np.asarray(C.dot(C.T))
 
     @property
@@ -258,8 +260,8 @@ class FullFrame(Frame):
         return np.asarray(self.lam[:, None] + self.lam)
 
     def _in_single(self) -> Frame:
-        C, E, lam = (part.astype(np.float32) for part in (self.C.A, self.E.A, self.lam))
-        return replace(self, C=Gram(C), E=Gram(E), lam=lam)
+        C, E, lam = (part.astype(np.float32) for part in (self.C, self.E, self.lam))
+        return replace(self, C=C, E=E, lam=lam)
 
     def moved(self, X: Array) -> tuple[Frame, Array] | None:
         found = _moved_basis(self, X)
@@ -268,8 +270,8 @@ class FullFrame(Frame):
         K, log_det = found
         root = K.T * np.sqrt(self.lam)
         lam, U = _diagonalised(root.dot(root.T))
-        T, E = lower_product(K, U), lower_solve(K, self.E.A.T).T.dot(U)
-        return FullFrame(self.Q, self.a, self.pattern, Gram(self.C.A.dot(T)), Gram(E), log_det, lam), T
+        T, E = lower_product(K, U), lower_solve(K, self.E.T).T.dot(U)
+        return FullFrame(self.Q, self.a, self.pattern, self.C.dot(T), E, log_det, lam), T
 
     def times_B(self, X: Array) -> Array:
         return np.asarray(self.lam[:, None] * X)
@@ -280,10 +282,10 @@ class FullFrame(Frame):
     @cached_property
     def quadratic(self) -> Array:
         """With diag(DBD)_j = Σ_k λ_k C_jk² for the cheap map."""
-        split, C = self.Q.diagonal_plus_scaled, self.C.A
+        split, C = self.Q.diagonal_plus_scaled, self.C
         if split is None:
-            return sym(self.E.A.T.dot(self.Q.apply((C * self.lam).dot(C.T))).dot(self.E.A))
-        out = self.E((split.alpha * ((C * C) @ self.lam)).astype(self.lam.dtype, copy=False))
+            return sym(self.E.T.dot(self.Q.apply((C * self.lam).dot(C.T))).dot(self.E))
+        out = weighted_gram(self.E, (split.alpha * ((C * C) @ self.lam)).astype(self.lam.dtype, copy=False))
         add_to_diagonal(out, split.beta * self.lam)
         return out
 
@@ -291,7 +293,7 @@ class FullFrame(Frame):
         if self.Q.diagonal_plus_scaled is not None:
             root = X * np.sqrt(self.lam)
             return -self.image(root.dot(root.T))  # half a product
-        CX, E = self.C.A.dot(X), self.E.A
+        CX, E = self.C.dot(X), self.E
         image = self.Q.apply((CX * self.lam).dot(CX.T)).astype(X.dtype, copy=False)
         return np.asarray(-E.T.dot(image).dot(E))
 
@@ -316,8 +318,8 @@ class BlockFrame(Frame):
         return self.Bt
 
     def _in_single(self) -> Frame:
-        C, E, Bt = (part.astype(np.float32) for part in (self.C.A, self.E.A, self.Bt))
-        return replace(self, C=Gram(C), E=Gram(E), Bt=Bt)
+        C, E, Bt = (part.astype(np.float32) for part in (self.C, self.E, self.Bt))
+        return replace(self, C=C, E=E, Bt=Bt)
 
     def moved(self, X: Array) -> tuple[Frame, Array] | None:
         found = _moved_basis(self, X)
@@ -325,10 +327,10 @@ class BlockFrame(Frame):
             return None
         K, log_det = found
         U = _rotation(self.pattern, sym(K.T @ self.Bt @ K))
-        T, E = lower_product(K, U), lower_solve(K, self.E.A.T).T.dot(U)
-        C = self.C.A.dot(T)
+        T, E = lower_product(K, U), lower_solve(K, self.E.T).T.dot(U)
+        C = self.C.dot(T)
         Bt = sym(C.T @ self.B @ C)  # from B itself: for a graded map its rounding counts
-        return BlockFrame(self.Q, self.a, self.pattern, Gram(C), Gram(E), log_det, self.B, Bt), T
+        return BlockFrame(self.Q, self.a, self.pattern, C, E, log_det, self.B, Bt), T
 
     def times_B(self, X: Array) -> Array:
         return np.asarray(self.Bt @ X)
@@ -351,7 +353,7 @@ class BlockFrame(Frame):
 
 def _moved_basis(frame: Frame, X: Array) -> tuple[Array, float] | None:
     """The Cholesky factor of I + X and log det D⁺; None unless I + X ≻ 0."""
-    M = X.astype(frame.C.A.dtype)
+    M = X.astype(frame.C.dtype)
     add_to_diagonal(M, 1.0)
     K = cholesky(M)
     return None if K is None else (K, frame.log_det + log_det_from_cholesky(K))

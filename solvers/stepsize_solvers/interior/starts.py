@@ -22,7 +22,6 @@ import numpy as np
 from stepsize_solvers.interior.condition import Condition, ConditionPoint
 from stepsize_solvers.interior.frame import BlockFrame, Frame, FullFrame, is_graded
 from stepsize_solvers.numerics import (
-    Gram,
     cholesky,
     eigenvalues,
     eigh,
@@ -88,7 +87,7 @@ def _frames(family: Family, pattern: Pattern, exponents: Matrix) -> Iterator[Fra
                 # Exactly I: rounding errors of UUᵀ are too much for a map with coefficients of 10³⁰.
                 C, E, Bt = np.diag(scale), np.diag(1.0 / scale), B
             log_det = 2.0 * float(np.log(root * scale).sum())
-            shared = family.Q, family.a, pattern, Gram(C), Gram(E), log_det
+            shared = family.Q, family.a, pattern, C, E, log_det
             yield FullFrame(*shared, Bt) if Bt.ndim == 1 else BlockFrame(*shared, family.B, Bt)
 
 

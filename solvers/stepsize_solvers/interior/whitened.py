@@ -24,13 +24,13 @@ from stepsize_solvers.interior.frame import Basis, effective_beta
 from stepsize_solvers.numerics import (
     Array,
     Curvatures,
-    Gram,
     PatternCurvature,
     Work,
     congruence_diagonal,
     conjugate_gradients,
     eigh,
     sym,
+    weighted_gram,
 )
 from stepsize_solvers.programs import Family, Matrix, Pattern, PositiveMap
 
@@ -100,13 +100,13 @@ class SeenFrom:
     S: Matrix
     C: Matrix
     b: Matrix
-    u: Gram
+    u: Matrix
 
     @staticmethod
     def of(basis: WhitenedBasis, P: Matrix) -> SeenFrom:
-        C, T = basis.C.A, P.T
+        C, T = basis.C, P.T
         S = 0.5 * basis.a * T - basis.beta * (T @ basis.M.T)
-        return SeenFrom(basis.Q, basis.beta, T, S, C, C @ basis.M.T, Gram(basis.E.A @ P))
+        return SeenFrom(basis.Q, basis.beta, T, S, C, C @ basis.M.T, basis.E @ P)
 
     def turned(self, weights: Array, factors: Matrix) -> tuple[Matrix, SeenFrom, Matrix]:
         """U, the same for PU, and the diagonal of Y ↦ Ĝ(factors∘Ĝ*Y) there, Ĝ[X] = TXSᵀ + SXTᵀ the part of β.
@@ -125,14 +125,14 @@ class SeenFrom:
         # Left out of entry (a, b), a ≠ b, are sums over T_ai T_bi or T_ai S_bi: they have both signs and would cost d⁴.
         half, both = (T * T) @ factors @ (S * S).T, T * S
         diagonal = half + half.T + 2.0 * (both @ factors @ both.T)
-        return U, replace(self, T=T, S=S, u=Gram(self.u.A @ U)), diagonal
+        return U, replace(self, T=T, S=S, u=self.u @ U), diagonal
 
     def slope(self, X: Matrix) -> Matrix:
         """PᵀG′[X]P."""
-        half, split, u = self.T @ (X @ self.S.T), self.Q.diagonal_plus_scaled, self.u.A
+        half, split, u = self.T @ (X @ self.S.T), self.Q.diagonal_plus_scaled, self.u
         out, CX = half + half.T, self.C @ X
         if split is not None:
-            out -= self.u(2.0 * split.alpha * np.einsum("ij,ij->i", CX, self.b))
+            out -= weighted_gram(u, 2.0 * split.alpha * np.einsum("ij,ij->i", CX, self.b))
             return np.asarray(out)
         M = CX @ self.b.T
         M = M + M.T
@@ -140,7 +140,7 @@ class SeenFrom:
 
     def coslope(self, Y: Matrix) -> Matrix:
         """The adjoint: G′*[PYPᵀ], without Π."""
-        half, split, u = self.T.T @ (Y @ self.S), self.Q.diagonal_plus_scaled, self.u.A
+        half, split, u = self.T.T @ (Y @ self.S), self.Q.diagonal_plus_scaled, self.u
         if split is not None:
             half -= (self.C.T * (split.alpha * congruence_diagonal(u, Y))) @ self.b
         else:
@@ -246,4 +246,4 @@ class Whitening:
         M = sym(K.E.T @ D @ K.E)
         if not pattern.is_full:
             M = K.Bt @ M
-        return WhitenedBasis(family.Q, family.a, pattern, Gram(K.C), Gram(K.E), K, M, self.beta)
+        return WhitenedBasis(family.Q, family.a, pattern, K.C, K.E, K, M, self.beta)

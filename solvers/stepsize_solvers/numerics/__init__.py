@@ -10,11 +10,9 @@ from stepsize_solvers.numerics.krylov import (
 )
 from stepsize_solvers.numerics.linalg import (
     Array as Array,
-    Gram as Gram,
     blas_threads as blas_threads,
     cholesky as cholesky,
     congruence_diagonal as congruence_diagonal,
-    congruence_of_symmetric as congruence_of_symmetric,
     dominant_vector as dominant_vector,
     eigenvalues as eigenvalues,
     eigh as eigh,
@@ -28,6 +26,7 @@ from stepsize_solvers.numerics.linalg import (
     smallest_eigenvalue_from_factor as smallest_eigenvalue_from_factor,
     sym as sym,
     triangular_inverse as triangular_inverse,
+    weighted_gram as weighted_gram,
 )
 from stepsize_solvers.numerics.progress import (
     Best as Best,

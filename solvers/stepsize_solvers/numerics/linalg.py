@@ -8,8 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -139,36 +138,13 @@ def lower_congruence(K: Array, M: Array) -> Array:
 
 
 def congruence_diagonal(A: Array, M: Array) -> Array:
-    """diag(A M Aᵀ) for one symmetric M, float32 or float64.
-
-    With T the triangle of M, aᵀMa = 2 aᵀTa for a halved diagonal: a triangular product costs half of a full one.
-    """
-    if len(M) <= Sizes.PLAIN_PRODUCTS:
-        return np.asarray(np.einsum("ij,ij->i", A.dot(M), A))
-    half = upper_product(half_triangle(M), A.T).T
-    return np.asarray(2.0 * np.einsum("ij,ij->i", half, A))
+    """diag(A M Aᵀ)."""
+    return np.asarray(np.einsum("ij,ij->i", A.dot(M), A))
 
 
-def congruence_of_symmetric(A: Array, M: Array) -> Array:
-    """A M Aᵀ for one symmetric M, float32 or float64; with a triangle of M as above."""
-    if len(M) <= Sizes.PLAIN_PRODUCTS:
-        return np.asarray(A.dot(M).dot(A.T))
-    T = half_triangle(M)
-    # The product with the triangle takes its matrix in the order of columns.
-    half = upper_product(T, A, right=True) @ A.T if A.flags.f_contiguous else A @ upper_product(T, A.T)
-    return np.asarray(half + half.T)
-
-
-def half_triangle(M: Array) -> Array:
-    """T whose upper triangle has T + Tᵀ = M for a symmetric M; what lies below the diagonal is not to be read."""
-    T = np.array(M, order="C")
-    T.reshape(-1)[:: len(T) + 1] *= 0.5
-    return T.T
-
-
-def upper_product(T: Array, A: Array, right: bool = False) -> Array:
-    """T A, or A T if ``right``, for the upper triangle of T; float32 or float64, fast for columns in memory order."""
-    return np.asarray(_trmm(A)(1.0, T, A, side=int(right)))
+def weighted_gram(A: Array, w: Array) -> Array:
+    """Aᵀ Diag(w) A."""
+    return np.asarray((A.T * w).dot(A))
 
 
 def log_det_from_cholesky(K: Array) -> float:
@@ -222,28 +198,3 @@ def largest_eigenvalue(M: Matrix, steps: int = 25) -> float:
     if d <= Sizes.LANCZOS:
         return -float(smallest_eigenvalue(-M))
     return _top_of_spectrum(lambda q: np.asarray(M @ q), d, steps)
-
-
-@dataclass(frozen=True, eq=False)
-class Gram:
-    """Aᵀ Diag(w) A for many w of any signs.
-
-    With κ = max(0, −min w) it is SᵀS − κ AᵀA, S = Diag(w + κ)^½ A: a symmetric product costs half of a general one,
-    and AᵀA is formed once.  The rounding error is that of the general product, relative to max |w|.
-    """
-
-    A: Array
-
-    @cached_property
-    def plain(self) -> Array:
-        return np.asarray(self.A.T @ self.A)
-
-    def __call__(self, w: Array) -> Array:
-        if len(w) <= Sizes.PLAIN_PRODUCTS:
-            return np.asarray((self.A.T * w).dot(self.A))
-        shift = max(0.0, -float(np.min(w)))
-        S = np.sqrt(w + shift)[:, None] * self.A
-        out = S.T @ S
-        if shift > 0.0:
-            out -= shift * self.plain
-        return np.asarray(out)

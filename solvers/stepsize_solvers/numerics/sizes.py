@@ -30,8 +30,6 @@ class Sizes:
     # From here on directions are in single precision: for the condition 1.2× faster at d = 100, 1.4× at 300.
     SINGLE_PRECISION = 48
 
-    # Up to here general products are faster than those with triangles: at d = 20 six times, at 60 by a tenth.
-    PLAIN_PRODUCTS = 64
     # Up to here conjugate gradients on all rows are faster than on the active ones, by a tenth at d = 20 and 28.
     ALL_ROWS = 30
     # Up to here a full reduction to tridiagonal form is as fast as a few Lanczos steps in Python.
