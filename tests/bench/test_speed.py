@@ -8,9 +8,10 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from benchmarks import native, scale
+from benchmarks import native
 from benchmarks.harness import GAP, Measured, main, shortest
 from stepsize_opt import RandK
+from stepsize_opt.proofs import repair
 from stepsize_solvers.programs import Program
 
 
@@ -43,12 +44,13 @@ def test_the_plain_model_and_the_native_solver_solve_the_same_problem() -> None:
     program = Program.single(B, sketch.map)
     assert native.certified_gap(program, native.solve(program)) <= GAP
     theirs = native.solve_plain_model(B, sketch.second_moment_matrix, "CLARABEL")
-    assert abs(native.distance(program, theirs)) <= 1e-5
+    assert theirs is not None
+    values = [repair(program, D).log_det for D in (theirs, native.solve(program).X)]
+    assert values[0] == pytest.approx(values[1], abs=5e-5)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("study", [native.closed_form, scale.dense])
-def test_a_study_in_small(study) -> None:
-    """It measures something; how fast it is, ``make bench-native`` and ``make bench-scale`` judge."""
-    measured = list(study(True))
+def test_a_study_in_small() -> None:
+    """It measures something; how fast it is, ``make bench-native`` judges."""
+    measured = list(native.closed_form(True))
     assert measured and all(0.0 < one.value < math.inf for one in measured)

@@ -22,7 +22,7 @@ from stepsize_solvers.programs import Matrix
 from stepsize_validation.data import random_smoothness
 
 MU = 1e-3
-MOMENTUM = {"goal": "linear", "strong_convexity": MU, "momentum": True}
+MOMENTUM: dict[str, Any] = {"goal": "linear", "strong_convexity": MU, "momentum": True}
 CASES: dict[str, Callable[[Matrix, int], Any]] = {
     "paper": lambda L, k: optimal_stepsize(L, RandK(len(L), k)),
     "descent": lambda L, k: optimal_stepsize(L, RandK(len(L), k), goal="descent"),

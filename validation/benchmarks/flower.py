@@ -30,7 +30,7 @@ from stepsize_opt.problems import Federated, find_infimum
 from stepsize_solvers.programs import Matrix, Vector
 from stepsize_validation.data import Dataset, federated_logistic, load_dataset, split
 from stepsize_validation.experiments.versus import low_rank_bound
-from stepsize_validation.runs import first_below
+from stepsize_validation.runs import first_below, run
 
 CLIENTS, K, SEEDS, ROUNDS, RIDGE = 5, 10, 3, 4000, 1e-3
 MULTIPLES: Vector = np.exp2(np.arange(-2, 9, dtype=np.float64))
@@ -38,8 +38,9 @@ LOCAL = {1: 1000, 4: 1000, 16: 500, 64: 250, 256: 60}  # local steps of FedAvg, 
 FLOAT = 4
 
 Gradients = Callable[[Matrix], Any]
-# A point for each run, and the bytes up and down of each run in this round.
+# A point for each run, or its f − f*, and the bytes up and down of each run in this round.
 Rounds = Iterator[tuple[Matrix, Any, Any]]
+Excesses = Iterator[tuple[Vector, Any, Any]]
 
 
 def rand_k(V: Any, rng: np.random.Generator) -> Any:
@@ -88,40 +89,21 @@ def fedavg(f: Federated, gammas: Vector, steps: int) -> Rounds:
         yield X, f.d * FLOAT, f.d * FLOAT
 
 
-def shared_draws(step: Any, gradient: Gradients, d: int, seeds: int) -> Rounds:
-    """The subspace method, or momentum: k floats up, and their mean down."""
-    generators = [np.random.default_rng(seed) for seed in range(seeds)]
-    momentum = hasattr(step, "advance")
-    states: list[Any] = [step.start(np.zeros(d)) if momentum else np.zeros(d) for _ in generators]
-    while True:
-        draws = [step.draw(rng) for rng in generators]
-        points = np.array([step.point(state) if momentum else state for state in states])
-        sent = [step.encode(g, draw) for g, draw in zip(gradient(points), draws, strict=True)]
-        triples = list(zip(states, sent, draws, strict=True))
-        states = [step.advance(*one) if momentum else one[0] - step.decode(*one[1:]) for one in triples]
-        size = np.array([FLOAT * len(numbers) for numbers in sent])
-        yield np.array([state.x if momentum else state for state in states]), size, size
+def shared_draws(answer: Any, f: Federated, least: float) -> Excesses:
+    """A method whose clients share their draws: k floats up, and their mean down."""
+    record = run(f, answer, iterations=ROUNDS, seeds=SEEDS)
+    sent = FLOAT * record.sent / f.n
+    for excess, size in zip((record.values[:, 1:] - least).T, sent.T, strict=True):
+        yield excess, size, size
 
 
-def feedback_rounds(L: Any, f: Federated) -> Rounds:
-    """k floats, their places and two values of f up; the union of places, W, c and the decision down."""
-    feedback = Feedback(L, K, clients=f.n)
-    clients = [feedback.client(i) for i in range(f.n)]
-    x = np.zeros((1, f.d))
-    server = feedback.server(x[0], f.value(x))
-    while True:
-        server.careful = True
-        gradients = f.client_gradients(server.x[None])[0]
-        messages = [client.message(g) for client, g in zip(clients, gradients, strict=True)]
-        server.decide(f.value(server.proposal(messages)[None]))
-        union = len(np.unique([message.places for message in messages]))
-        yield server.x[None], (K + 2) * FLOAT + places(K, f.d), (union + 2) * FLOAT + places(union, f.d) + 4 + 1
+def feedback_rounds(
+    L: Any, f: Federated, present: int, seed: int = 0, *, dead: int = 0, forget_after: float = math.inf, k: int = K
+) -> Rounds:
+    """``FeedbackStrategy`` with so many clients drawn in a round; ``dead`` ones reply once.
 
-
-def sampled_feedback(
-    L: Any, f: Federated, present: int, seed: int, *, dead: int = 0, forget_after: float = math.inf, k: int = K
-) -> Iterator[Vector]:
-    """The points of ``FeedbackStrategy`` with so many clients drawn in a round; ``dead`` ones reply once."""
+    k floats, their places and two values of f up; the union of places, W, c and the decision down.
+    """
     feedback, rng = Feedback(L, k, clients=f.n), np.random.default_rng(seed)
     clients: dict[int, Any] = {}
     seen: dict[int, int] = {}
@@ -140,7 +122,8 @@ def sampled_feedback(
         server.f, after = (float(np.mean([f.clients[i].value(z[None]) for i in drawn])) for z in (server.x, y))
         server.careful = True
         server.decide(after)
-        yield server.x
+        union = len(np.unique([message.places for message in messages]))
+        yield server.x[None], (k + 2) * FLOAT + places(k, f.d), (union + 2) * FLOAT + places(union, f.d) + 4 + 1
 
 
 def absent(parts: dict[str, Federated], levels: list[float]) -> Iterator[dict[str, Any]]:
@@ -150,7 +133,7 @@ def absent(parts: dict[str, Federated], levels: list[float]) -> Iterator[dict[st
         for present in (CLIENTS, 3, 1):
             runs = []
             for seed in range(SEEDS):
-                points = np.array(list(islice(sampled_feedback(L, f, present, seed), ROUNDS // 4)))
+                points = np.array([X[0] for X, _, _ in islice(feedback_rounds(L, f, present, seed), ROUNDS // 4)])
                 runs.append([first_below(f.value(points) - least, level) or math.inf for level in levels])
             for level, rounds in zip(levels, np.median(runs, axis=0), strict=True):
                 yield {
@@ -174,8 +157,9 @@ def forgotten(f: Federated, k: int, rounds: int) -> Iterator[dict[str, Any]]:
         least = find_infimum(alive).found
         gaps = []
         for seed in range(SEEDS):
-            runs = sampled_feedback(f.smoothness(), f, f.n // 2, seed, dead=gone, forget_after=forget_after, k=k)
-            gaps.append([alive.value(x[None])[0] - least for x in islice(runs, rounds)][-1])
+            runs = feedback_rounds(f.smoothness(), f, f.n // 2, seed, dead=gone, forget_after=forget_after, k=k)
+            (last, _, _) = list(islice(runs, rounds))[-1]
+            gaps.append(alive.value(last)[0] - least)
         yield {"table": "forgotten", "problem": f"d = {f.d}", "method": name, "rounds": rounds, "gap": np.median(gaps)}
 
 
@@ -184,9 +168,7 @@ def places(count: int, d: int) -> int:
     return min(2 * count, -(-d // 8))
 
 
-def until(
-    rounds: Rounds, measure: Gradients, levels: list[float], runs: int, most: int = ROUNDS
-) -> list[tuple[float, float, int]]:
+def until(rounds: Excesses, levels: list[float], runs: int, most: int = ROUNDS) -> list[tuple[float, float, int]]:
     """The bytes up and down to each level, medians over the seeds, and which stepsize needs the fewest up.
 
     The rows of a round are seed by seed, ``runs`` stepsizes each.
@@ -195,12 +177,12 @@ def until(
     down: Any = 0
     found: dict[float, Any] = {}
     with np.errstate(over="ignore", invalid="ignore"):
-        for X, more_up, more_down in islice(rounds, most):
-            up, down, size = up + more_up, down + more_down, measure(X)
+        for excess, more_up, more_down in islice(rounds, most):
+            up, down = up + more_up, down + more_down
             for level in levels:
-                table = found.setdefault(level, np.full((len(X), 2), math.inf))
-                new = (size <= level) & np.isinf(table[:, 0])
-                table[new] = np.stack(np.broadcast_arrays(up, down, size)[:2], axis=1)[new]
+                table = found.setdefault(level, np.full((len(excess), 2), math.inf))
+                new = (excess <= level) & np.isinf(table[:, 0])
+                table[new] = np.stack(np.broadcast_arrays(up, down, excess)[:2], axis=1)[new]
             if all(np.isfinite(table[:, 0]).all() for table in found.values()):
                 break
     medians = [np.median(found[level].reshape(-1, runs, 2), axis=0) for level in levels]
@@ -210,33 +192,30 @@ def until(
 Found = list[tuple[float, float, str]]  # bytes up and down to each level, and what was tuned
 
 
-def tuned_fedavg(f: Federated, gammas: Vector, measure: Gradients, levels: list[float]) -> Found:
-    """The best of all stepsizes and numbers of local steps at each level."""
-    runs = {steps: until(fedavg(f, gammas, steps), measure, levels, len(gammas), most) for steps, most in LOCAL.items()}
-    best = []
-    for j in range(len(levels)):
-        steps = min(LOCAL, key=lambda steps: runs[steps][j][0])
-        up, down, i = runs[steps][j]
-        best.append((up, down, f"{MULTIPLES[i]:g}, {steps} steps"))
-    return best
-
-
-def compared(f: Federated, L: Matrix, measure: Gradients, levels: list[float], proved: dict[str, Any]) -> Iterator[Any]:
-    """Every method with what it needs to each level, and the bytes of its setup."""
+def compared(f: Federated, levels: list[float]) -> Iterator[tuple[str, Found, float]]:
+    """Every method with what it needs to each level of f − f*, and the bytes of its setup."""
+    L, least = f.smoothness(), find_infimum(f).found
     gammas = MULTIPLES / np.linalg.eigvalsh(L)[-1]
-    yield "FedAvg, tuned", tuned_fedavg(f, gammas, measure, levels), 0.0
+
+    def reached(rounds: Rounds, runs: int = 1, most: int = ROUNDS) -> list[tuple[float, float, int]]:
+        return until(((f.value(X) - least, up, down) for X, up, down in rounds), levels, runs, most)
+
+    local = {steps: reached(fedavg(f, gammas, steps), len(gammas), most) for steps, most in LOCAL.items()}
+    best = [min((*one[j], steps) for steps, one in local.items()) for j in range(len(levels))]
+    yield "FedAvg, tuned", [(up, down, f"{MULTIPLES[i]:g}, {steps} steps") for up, down, i, steps in best], 0.0
     for name, method in (("DASHA, tuned", dasha), ("MARINA, tuned", marina)):
-        rounds = method(f.client_gradients, f.d, np.tile(gammas, SEEDS), np.random.default_rng(0))
-        found = until(rounds, measure, levels, len(gammas))
+        found = reached(method(f.client_gradients, f.d, np.tile(gammas, SEEDS), np.random.default_rng(0)), len(gammas))
         yield name, [(up, down, f"{MULTIPLES[i]:g}") for up, down, i in found], 0.0
-    whole = FLOAT * f.d * (f.d + 1) / 2
-    low_rank = low_rank_bound(L)
-    ours = {name: (shared_draws(step, f.gradient, f.d, SEEDS), whole) for name, step in proved.items()}
-    ours["feedback"] = feedback_rounds(L, f), whole
-    ours["feedback, rank 4 of L"] = feedback_rounds(low_rank, f), FLOAT * low_rank.U.size
-    ours["feedback, no L"] = feedback_rounds(None, f), 0.0
-    for name, (rounds, setup) in ours.items():
-        yield name, [(up, down, "none") for up, down, _ in until(rounds, measure, levels, 1)], setup
+    whole, low_rank = FLOAT * f.d * (f.d + 1) / 2, low_rank_bound(L)
+    momentum = optimal_method(L, K, goal="linear", strong_convexity=RIDGE, momentum=True)
+    ours = {
+        "momentum": (until(shared_draws(momentum, f, least), levels, 1), whole),
+        "feedback": (reached(feedback_rounds(L, f, f.n)), whole),
+        "feedback, rank 4 of L": (reached(feedback_rounds(low_rank, f, f.n)), FLOAT * low_rank.U.size),
+        "feedback, no L": (reached(feedback_rounds(None, f, f.n)), 0.0),
+    }
+    for name, (found, setup) in ours.items():
+        yield name, [(up, down, "none") for up, down, _ in found], setup
 
 
 def table(name: str, levels: list[float], methods: Iterator[Any]) -> Iterator[dict[str, Any]]:
@@ -246,23 +225,8 @@ def table(name: str, levels: list[float], methods: Iterator[Any]) -> Iterator[di
             yield {"table": "bytes", "problem": name, "method": method, "level": level, **sent}
 
 
-def absences(data: Dataset) -> Iterator[dict[str, Any]]:
-    """Feedback with clients that are absent or dead."""
-    parts = {"at random": logistic(data, CLIENTS, "shuffled"), "sorted by label": logistic(data, CLIENTS, "label")}
-    yield from forgotten(logistic(data, 20, "label"), K, 60)
-    yield from absent(parts, [1e-2, 1e-3, 1e-4, 1e-6])
-
-
 def logistic(data: Dataset, clients: int, how: str) -> Federated:
     return federated_logistic(split(data, clients, np.random.default_rng(42), how), RIDGE, "ridge")
-
-
-def convex(data: Dataset, name: str, how: str) -> Iterator[dict[str, Any]]:
-    """All methods on logistic regression, until f − f* is below the levels."""
-    f, levels = logistic(data, CLIENTS, how), [1e-2, 1e-3, 1e-4, 1e-6]
-    L, least = f.smoothness(), find_infimum(f).found
-    momentum = optimal_method(L, K, goal="linear", strong_convexity=RIDGE, momentum=True).compressor()
-    yield from table(name, levels, compared(f, L, lambda X: f.value(X) - least, levels, {"momentum": momentum}))
 
 
 def mushrooms() -> Dataset:
@@ -272,8 +236,14 @@ def mushrooms() -> Dataset:
 
 
 def main(output: Path) -> None:
-    data, found = mushrooms(), []
-    for row in chain(absences(data), convex(data, "logistic", "shuffled"), convex(data, "by label", "label")):
+    data, found, levels = mushrooms(), [], [1e-2, 1e-3, 1e-4, 1e-6]
+    parts = {how: logistic(data, CLIENTS, how) for how in ("shuffled", "label")}
+    for row in chain(
+        forgotten(logistic(data, 20, "label"), K, 60),
+        absent({"at random": parts["shuffled"], "sorted by label": parts["label"]}, levels),
+        table("logistic", levels, compared(parts["shuffled"], levels)),
+        table("by label", levels, compared(parts["label"], levels)),
+    ):
         print(row, flush=True)
         found.append(row)
     text = pd.DataFrame(found).to_csv(index=False, float_format="%.4g")

@@ -1,6 +1,6 @@
-"""The native solver and the default call: cost in units of one ``eigh``, growth, cvxpy models, closed form, blocks.
+"""The native solver and the default call: cost in units of one ``eigh``, growth, cvxpy models, closed form.
 
-Processor time of this process unless a study compares whole calls; OPENBLAS_NUM_THREADS=1 leaves out the idle waiting
+Processor time of this process unless a study says otherwise; OPENBLAS_NUM_THREADS=1 leaves out the idle waiting
 of BLAS threads.  The cost of an answer that is not certified is infinite.
 """
 
@@ -14,12 +14,10 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 
-from benchmarks.harness import GAP, Measured, Timed, at_hand, eigh_seconds, main, shortest, timed
+from benchmarks.harness import GAP, Measured, at_hand, eigh_seconds, main, shortest, timed
 from stepsize_opt import RandK, certify, optimal_stepsize
 from stepsize_opt.proofs import repair
-from stepsize_opt.results import StepsizeResult
 from stepsize_solvers import get_solver
 from stepsize_solvers.programs import Matrix, Outcome, Pattern, Program, Settings
 from stepsize_validation.data import load_dataset, logistic_regression, random_smoothness, with_spectrum
@@ -114,42 +112,6 @@ def solve_plain_model(L: Matrix, P: Matrix, solver: str, **options: Any) -> Matr
     return None if D.value is None else np.asarray(D.value, dtype=np.float64)
 
 
-def packages(quick: bool) -> Iterator[Measured]:
-    """Times faster than a cvxpy model with SCS as one writes it (condition 10³, k = d/4), stopped once it lost.
-
-    SCS counts with the loosest accuracy that comes within 1e-6 of the optimum after a repair; where it does not get
-    there it is slower than it ran.  Native runs before and after it, so that both see the same machine.
-    """
-    for d, target in {10: 1.0}.items() if quick else {40: 200.0, 60: 1000.0}.items():
-        sketch, B = RandK(d, d // 4), synthetic(d, 1e3)
-        program = Program.single(B, sketch.map)
-        before = shortest([partial(solve, program)], 10)[0].seconds
-        limit = 3.0 * target * before  # in wall time, on a machine that may be busy
-        theirs, apart = Timed(math.inf, None), math.inf
-        for eps in (1e-5, 1e-6, 1e-7):
-            options = {"eps_abs": eps, "eps_rel": eps, "max_iters": 1_000_000, "time_limit_secs": max(1.0, limit)}
-            theirs = timed(partial(solve_plain_model, B, sketch.second_moment_matrix, "SCS", **options))
-            apart = distance(program, theirs.answer)
-            if apart <= GAP or theirs.seconds > target * before:
-                break
-        ours = min(before, shortest([partial(solve, program)], 10)[0].seconds)
-        note = f"native {1e3 * ours:.3g} ms, SCS {theirs.seconds:.3g} s, distance {apart:.0e}"
-        ratio = theirs.seconds / ours
-        yield Measured("times faster than a cvxpy model with SCS", f"d = {d}", ratio, at_least=target, note=note)
-        get_solver("scs").solve(program, Settings(tol=1e-5))  # compiles the model
-        compiled = timed(partial(get_solver("scs").solve, program, Settings(tol=1e-5)))
-        note = f"distance {distance(program, compiled.answer.X):.0e}"
-        yield Measured("times faster than SCS, compiled before", f"d = {d}", compiled.seconds / ours, note=note)
-
-
-def distance(program: Program, D: Matrix | None) -> float:
-    """Return how far log det of the repaired D is from that of the optimum, over d; ∞ without a D."""
-    best = solve(program, 1e-8).X
-    points = [None if M is None else repair(program, M) for M in (best, D)]
-    values = [math.inf if point is None else point.log_det for point in points]
-    return math.inf if math.inf in values else (values[0] - values[1]) / program.d
-
-
 def closed_form(quick: bool) -> Iterator[Measured]:
     """Theorem B on a factor model (one common factor plus noise): exact, within 15 eigh."""
     d, rng = 100 if quick else 500, np.random.default_rng(0)
@@ -210,33 +172,7 @@ def clarabel(quick: bool) -> Iterator[Measured]:
         yield Measured("clarabel: margin", f"d = {d}", margin)
 
 
-def blocks(quick: bool) -> Iterator[Measured]:
-    """Block-diagonal L with blocks of size 20, in wall time: against single solves, twice the blocks, two processes."""
-    count, size = 20 if quick else 1000, 20
-    rng = np.random.default_rng(0)
-    parts = [random_smoothness(rng, size, 1e2) for _ in range(count)]
-
-    def together(number: int, jobs: int = 1) -> StepsizeResult:
-        L = sparse.block_diag(parts[:number], format="csr")
-        return optimal_stepsize(L, RandK(size * number, max(1, size * number // 4)), n_jobs=jobs)
-
-    def singly() -> list[StepsizeResult]:
-        return [optimal_stepsize(part, RandK(size, size // 4)) for part in parts]
-
-    together(2)
-    runs = (singly, partial(together, count // 2), partial(together, count), partial(together, count, 2))
-    singles, half, whole, two = shortest(runs, 3 if quick else 1, time.perf_counter)
-    failed = any(run.answer.status != "optimal" for run in (half, whole, two))
-    seconds = math.inf if failed else whole.seconds
-    case = f"{count} blocks of size {size}"
-    yield Measured("blocks: seconds over single solves", case, seconds / singles.seconds, at_most=1.5)
-    yield Measured("blocks: twice as many, times the seconds", case, seconds / half.seconds, at_most=2.4)
-    # Starting two processes takes seconds, more than a few blocks: shown there, not judged.
-    faster = whole.seconds / two.seconds
-    yield Measured("blocks: times faster on two processes", case, faster, at_least=None if quick else 1.0)
-
-
-STUDIES = (data_sets, spectra, growth, packages, closed_form, diagonal, call, clarabel, blocks)
+STUDIES = (data_sets, spectra, growth, closed_form, diagonal, call, clarabel)
 
 if __name__ == "__main__":
     sys.exit(main(STUDIES))

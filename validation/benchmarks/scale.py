@@ -3,34 +3,24 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
-import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from joblib import Parallel, delayed
-from joblib.externals.loky import get_reusable_executor
 from scipy import sparse
-from threadpoolctl import threadpool_limits
 
-from benchmarks.harness import GAP, Measured, main, shortest, timed
-from benchmarks.native import synthetic
+from benchmarks.harness import GAP, Measured, main, timed
 from stepsize_opt import (
     Direction,
-    IndependentSampling,
     LowRankPlusDiagonal,
     RandK,
     compression_limit,
     optimal_method,
     optimal_stepsize,
 )
-from stepsize_solvers.programs import Matrix
 from stepsize_validation.bench.worker import peak_megabytes
 
 _GIBIBYTES = 4.0
@@ -59,15 +49,11 @@ def _stepsize(L: Any, **options: Any) -> Any:
     return optimal_stepsize(L, RandK(L.shape[0], L.shape[0] // 100), **options)
 
 
-# The answers, for an L that is dense or not.
 ANSWERS: dict[str, Callable[[Any], Any]] = {
     "det-CGD2": partial(_stepsize, algorithm="det-CGD2"),
     "diagonal": partial(_stepsize, structure="diagonal"),
     "limit": lambda L: compression_limit(L, L.shape[0] // 100),
     "subspace": lambda L: optimal_method(L, L.shape[0] // 100),
-}
-# Those for which a dense L of these sizes takes too long.
-WITHOUT_DENSE: dict[str, Callable[[Any], Any]] = {
     "multiple of 1/diag L": lambda L: _stepsize(L, structure=Direction(1.0 / L.diagonal())),
 }
 
@@ -83,9 +69,9 @@ def _rounds(answer: Any, d: int) -> dict[str, float]:
 
 
 def _case(kind: str, d: int, rank: int) -> Seen:
-    (ANSWERS | WITHOUT_DENSE)[kind](_low_rank(200, min(rank, 8)))  # imports do not count
+    ANSWERS[kind](_low_rank(200, min(rank, 8)))  # imports do not count
     L = _low_rank(d, rank)
-    solved = timed(lambda: (ANSWERS | WITHOUT_DENSE)[kind](L))
+    solved = timed(lambda: ANSWERS[kind](L))
     rounds = _rounds(solved.answer, d)
     return Seen(solved.seconds, rounds, peak_megabytes() / 1024.0, getattr(solved.answer, "gap", None))
 
@@ -99,9 +85,13 @@ def _alone(case: Callable[..., Seen], *arguments: str | int) -> Seen:
 def large(quick: bool) -> Iterator[Measured]:
     """Every answer for diagonal plus rank r, diagonal D for one-hot data: seconds, growth, gap, memory."""
     sizes = (10**3, 10**4) if quick else (10**3, 10**4, 10**5, 10**6)
-    kinds = [(kind, 16) for kind in ANSWERS | WITHOUT_DENSE] + [("diagonal", 0)]
+    kinds = [(kind, 16) for kind in ANSWERS] + [("diagonal", 0)]
     if not quick:
-        kinds += [("det-CGD2", 64), ("diagonal", 64), *((kind, 128) for kind in ANSWERS)]
+        kinds += [
+            ("det-CGD2", 64),
+            ("diagonal", 64),
+            *((kind, 128) for kind in ("det-CGD2", "diagonal", "limit", "subspace")),
+        ]
     for kind, rank in kinds:
         name = f"{kind}, r = {rank}" if rank else f"{kind}, one-hot data"
         seen = {d: _alone(_case, kind, d, rank) for d in sizes}
@@ -117,73 +107,5 @@ def large(quick: bool) -> Iterator[Measured]:
         yield Measured("scale: growth, exponent of d", name, exponent, at_most=None if quick else 1.1)
 
 
-def dense(quick: bool) -> Iterator[Measured]:
-    """The same answers with L as an array, r = 16, where that can run."""
-    for d in (100,) if quick else (1000, 2000):
-        L = _low_rank(d, 16)
-        array = L.todense()
-        for kind, answer in ANSWERS.items():
-            mine = shortest([partial(answer, L)])[0].seconds
-            other = timed(partial(answer, array)).seconds
-            note = f"{1e3 * mine:.3g} ms, dense {other:.3g} s"
-            yield Measured("scale: times faster than with a dense L", f"{kind}, d = {d}", other / mine, note=note)
-
-
-def _wishart(count: int, size: int) -> Matrix:
-    """Return blocks AAᵀ + I/10 with A of twice as many columns."""
-    rows = np.random.default_rng(0).standard_normal((count, size, 2 * size)) / np.sqrt(2 * size)
-    return np.asarray(rows @ rows.transpose(0, 2, 1) + 0.1 * np.eye(size))
-
-
-def _blocks_case(count: int, processes: int) -> Seen:
-    """Solve for blocks of 20, the full D of det-CGD1; the seconds are wall time."""
-    L: Any = sparse.bsr_array((_wishart(count, 20), np.arange(count), np.arange(count + 1))).tocsr()
-    sketch = IndependentSampling(np.full(20 * count, 0.1))
-    solved = timed(lambda: optimal_stepsize(L, sketch, n_jobs=processes), time.perf_counter)
-    peaks: Any = Parallel(n_jobs=processes)(delayed(peak_megabytes)() for _ in range(8 * processes))
-    get_reusable_executor().shutdown(wait=True)  # the time of processes counts once they have ended
-    memory = (peak_megabytes() + processes * max(peaks)) / 1024.0
-    return Seen(solved.seconds, {"processor": sum(os.times()[:4])}, memory, solved.answer.gap)
-
-
-def blocks(quick: bool) -> Iterator[Measured]:
-    """Blocks of 20 on two processes: the full D of det-CGD1, each block certified; memory of all processes together."""
-    count = 20 if quick else 50_000
-    seen = _alone(_blocks_case, count, 2)
-    case = f"{count} blocks of 20, 2 processes"
-    note = f"processor {seen.rounds['processor']:.3g} s"
-    yield Measured("scale: wall seconds of many blocks", case, seen.seconds, note=note)
-    yield Measured("scale: certified gap", case, float("nan") if seen.gap is None else seen.gap, at_most=GAP)
-    yield Measured("scale: GiB", case, seen.gibibytes, at_most=_GIBIBYTES)
-
-
-@contextmanager
-def _busy() -> Iterator[None]:
-    """Run another process that multiplies matrices on two threads all the time, as long as this one lives."""
-    program = "import os, numpy as np; A = np.eye(500); us = os.getppid()\nwhile os.getppid() == us: A @ A"
-    threads = {"OPENBLAS_NUM_THREADS": "2", "OMP_NUM_THREADS": "2", "MKL_NUM_THREADS": "2"}
-    with subprocess.Popen([sys.executable, "-c", program], env={**os.environ, **threads}) as other:
-        try:
-            yield
-        finally:
-            other.kill()
-
-
-def full(quick: bool) -> Iterator[Measured]:
-    """The full dense D on one thread next to a busy process, certificate included, in units of one eigh."""
-    for d in (50,) if quick else (300, 1000, 2000):
-        L = synthetic(d, 1e3)
-        with _busy(), threadpool_limits(1, user_api="blas"):
-            unit = shortest([partial(np.linalg.eigh, L)])[0].seconds
-            solved = timed(partial(optimal_stepsize, L, RandK(d, d // 4)))
-        case, cost = f"full D, d = {d}, k = {d // 4}", solved.seconds / unit
-        note = f"{solved.seconds:.3g} s, one eigh {unit:.3g} s"
-        # At d = 50 the overhead of a call still shows.
-        yield Measured("scale: eigh next to a busy process", case, cost, at_most=None if quick else 200.0, note=note)
-        yield Measured("scale: certified gap", case, solved.answer.gap, at_most=GAP)
-
-
-STUDIES = (large, dense, blocks, full)
-
 if __name__ == "__main__":
-    sys.exit(main(STUDIES))
+    sys.exit(main([large]))
