@@ -2,8 +2,8 @@
 
 Where many directions are active the system is far from an entrywise multiplication, and no cheap preconditioner helps;
 a factorisation does.  The unknowns are the entries (a ≤ b) of Y inside the blocks of the pattern, off-diagonal ones
-scaled by √2, in a frame T: X⁺ = X + T Y Tᵀ.  A term Y ↦ Σ_j A_j Y B_jᵀ has the entries Σ_j (A_j)_ac (B_j)_bd, so a row
-of the matrix is one product (d×n)(n×d).
+scaled by √2, in a frame T: X⁺ = X + T Y Tᵀ.  A term Y ↦ Σ_j A_j Y B_jᵀ has the entries Σ_j (A_j)_ac (B_j)_be, so the
+columns of the matrix for one row of Y are one product.
 
 For F_j′(Y) = −H_jᵀ(ΛY + YΛ)H_j (𝒬 = identity) the term is, with P_j = Tᵀ H_j G_j H_jᵀ T and M_j = ΛP_j,
 
@@ -87,14 +87,16 @@ class _System:
     def add(self, terms: list[tuple[Stack, Stack]], weights: Matrix | None = None) -> None:
         """Add Y ↦ W∘Σ A (W∘Y) Bᵀ over the pairs of A and B of all terms."""
         rows, cols = self.rows, self.cols
-        # Index the rows first: left[a] is (n, d), so that one product gives all entries (c, d′) for a pair (a, b).
         left = np.concatenate([A for A, _ in terms]).transpose(1, 2, 0).copy()
-        right = np.concatenate([B for _, B in terms]).transpose(1, 0, 2).copy()
+        right = np.concatenate([B for _, B in terms]).transpose(0, 2, 1)
         factor = self.scale if weights is None else self.scale * weights[rows, cols]
-        places = rows * self.d + cols
-        for k in range(rows.size):
-            products = left[rows[k]] @ right[cols[k]]
-            self.matrix[k:, k] += (0.5 * factor[k]) * factor[k:] * (products + products.T).ravel().take(places[k:])
+        # The unknowns of one row of Y follow each other: their columns of the matrix are one product.
+        for a, first in zip(*np.unique(rows, return_index=True), strict=True):
+            of_row = slice(first, first + np.count_nonzero(rows == a))
+            b, c, e = cols[of_row], rows[first:], cols[first:]
+            products = np.tensordot(left[a], right[:, :, b], 1)  # (c, e, b)
+            entries = products[c, e] + products[e, c]
+            self.matrix[first:, of_row] += (0.5 * factor[of_row]) * factor[first:, None] * entries
 
     def solve(self, factor: Matrix, rhs: Matrix) -> Matrix:
         """Y from the Cholesky factor of the matrix."""
