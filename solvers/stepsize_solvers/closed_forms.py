@@ -30,8 +30,7 @@ from scipy.linalg import LinAlgError, lapack
 from scipy.linalg import eigh as generalised_eigh
 
 from stepsize_solvers.large import balanced_vector
-from stepsize_solvers.numerics import (
-    Sizes,
+from stepsize_solvers.numerics.linalg import (
     cholesky,
     dominant_vector,
     eigh,
@@ -41,6 +40,7 @@ from stepsize_solvers.numerics import (
     sym,
     triangular_inverse,
 )
+from stepsize_solvers.numerics.sizes import Sizes
 from stepsize_solvers.programs import (
     Family,
     Matrix,

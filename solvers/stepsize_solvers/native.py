@@ -15,26 +15,19 @@ import numpy as np
 
 from stepsize_solvers.closed_forms import closed_form, optimum
 from stepsize_solvers.families import solve_families
-from stepsize_solvers.interior import (
-    Condition,
-    ConditionPoint,
-    DampedNewton,
-    Drive,
-    Factorised,
-    Floor,
-    FloorPoint,
-    Former,
-    MetricPoint,
-    Whitening,
-    cold_start,
-    is_graded,
-    listed,
-    metric_start,
-    solve_diagonal,
-    warm_start,
-)
+from stepsize_solvers.interior.condition import Condition, ConditionPoint
+from stepsize_solvers.interior.dense import listed
+from stepsize_solvers.interior.diagonal import solve_diagonal
+from stepsize_solvers.interior.driver import Drive
+from stepsize_solvers.interior.floor import Factorised, Floor, FloorPoint, Former
+from stepsize_solvers.interior.frame import is_graded
+from stepsize_solvers.interior.metric import DampedNewton, MetricPoint
+from stepsize_solvers.interior.starts import cold_start, metric_start, warm_start
+from stepsize_solvers.interior.whitened import Whitening
 from stepsize_solvers.large import solve_balanced
-from stepsize_solvers.numerics import Limits, Progress, Sizes, blas_threads, sym
+from stepsize_solvers.numerics.linalg import blas_threads, sym
+from stepsize_solvers.numerics.progress import Limits, Progress
+from stepsize_solvers.numerics.sizes import Sizes
 from stepsize_solvers.programs import (
     Family,
     Hadamard,

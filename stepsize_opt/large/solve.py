@@ -34,7 +34,7 @@ from stepsize_opt.proofs import (
 )
 from stepsize_opt.smoothness import LowRankPlusDiagonal, NeedsDense
 from stepsize_solvers.large import solve_balanced, solve_low_rank
-from stepsize_solvers.numerics import Limits
+from stepsize_solvers.numerics.progress import Limits
 from stepsize_solvers.programs import PositiveMap, ScaledPlusTrace, Settings, SolverStats, Status, Vector
 
 _MOST_STEPS = 200

@@ -64,7 +64,7 @@ from stepsize_opt.smoothness import (
     Spectrum,
     inverse_of,
 )
-from stepsize_solvers.numerics import blas_threads
+from stepsize_solvers.numerics.linalg import blas_threads
 from stepsize_solvers.programs import DiagonalPlusScaled, Matrix, Pattern, Program, Settings, Vector
 
 SMALLEST_BUDGET = 1e-100  # below it underflow counts beside products with D ≈ (k/d)L⁻¹

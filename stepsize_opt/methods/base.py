@@ -33,7 +33,7 @@ import numpy as np
 from stepsize_opt.inputs import enter_class
 from stepsize_opt.large import DiagonalStepsize, StepsizeOperator
 from stepsize_opt.sketches import Sketch
-from stepsize_solvers.numerics import sym
+from stepsize_solvers.numerics.linalg import sym
 from stepsize_solvers.programs import DiagonalPlusScaled, Matrix, PositiveMap
 
 # A method by its name, that of a class of one's own among them, or as an object.

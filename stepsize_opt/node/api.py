@@ -20,7 +20,7 @@ from stepsize_opt.sketches import Sketch, read_sketch
 from stepsize_opt.smoothness import Smoothness, proved_smoothness, read_smoothness
 from stepsize_solvers import SolverChoice
 from stepsize_solvers.conic import fresh_model
-from stepsize_solvers.numerics import blas_threads
+from stepsize_solvers.numerics.linalg import blas_threads
 from stepsize_solvers.programs import Program
 
 

@@ -36,7 +36,7 @@ from stepsize_opt.proofs import (
 )
 from stepsize_opt.sketches import Sketch
 from stepsize_opt.smoothness import MatrixSmoothness, Smoothness
-from stepsize_solvers.numerics import blas_threads
+from stepsize_solvers.numerics.linalg import blas_threads
 from stepsize_solvers.programs import Matrix, is_identity
 
 

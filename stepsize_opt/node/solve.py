@@ -33,7 +33,7 @@ from stepsize_opt.proofs import (
 )
 from stepsize_opt.sketches import Sketch
 from stepsize_solvers import check_solver, choose_solver, closed_form, get_solver
-from stepsize_solvers.numerics import blas_threads
+from stepsize_solvers.numerics.linalg import blas_threads
 from stepsize_solvers.process import interrupts_held
 from stepsize_solvers.programs import Matrix, Outcome, Program, Settings, Solver, SolverStats, Status, WarmStart
 

@@ -32,7 +32,7 @@ from stepsize_opt.records import completed
 from stepsize_opt.sketches import Sketch
 from stepsize_opt.tables import Case, Progress, Row, Table, best_first, solve_cases
 from stepsize_solvers import SolverChoice
-from stepsize_solvers.numerics import blas_threads, sym
+from stepsize_solvers.numerics.linalg import blas_threads, sym
 from stepsize_solvers.programs import Matrix
 
 _COLUMNS = (

@@ -25,7 +25,7 @@ from stepsize_opt.proofs.cholesky import is_proved_definite
 from stepsize_opt.proofs.evaluation import Evaluation, shifted_matrix
 from stepsize_opt.proofs.intervals import Interval
 from stepsize_opt.proofs.roundings import SMALLEST_STEPSIZE
-from stepsize_solvers.numerics import Curvatures
+from stepsize_solvers.numerics.curvature import Curvatures
 from stepsize_solvers.programs import Matrix, Pattern, Vector
 
 # How far CᵀBC and CᵀRC may be from what they should be: the second is for an ill-conditioned B or R.

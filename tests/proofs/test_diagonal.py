@@ -13,7 +13,7 @@ from shared.unreduced import optimal_unreduced
 from stepsize_opt import RandK, optimal_stepsize
 from stepsize_opt.proofs import LowRankCondition, NonnegativeCondition, ProvedDiagonal
 from stepsize_solvers.large import solve_balanced, solve_low_rank
-from stepsize_solvers.numerics import Limits
+from stepsize_solvers.numerics.progress import Limits
 from stepsize_solvers.programs import Matrix, Vector
 
 LIMITS = Limits(1e-7, 200)

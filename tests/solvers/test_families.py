@@ -17,7 +17,9 @@ from stepsize_solvers.families.dense import dense_solver
 from stepsize_solvers.families.newton import newton_system, solve_by_cg
 from stepsize_solvers.families.point import Model, Point
 from stepsize_solvers.families.solve import agreement
-from stepsize_solvers.numerics import OutOfTime, Sizes, Work, sym
+from stepsize_solvers.numerics.linalg import sym
+from stepsize_solvers.numerics.progress import OutOfTime, Work
+from stepsize_solvers.numerics.sizes import Sizes
 from stepsize_solvers.programs import (
     DiagonalPlusScaled,
     Family,

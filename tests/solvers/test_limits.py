@@ -32,7 +32,7 @@ from stepsize_opt import (
 )
 from stepsize_opt.node.solve import processes
 from stepsize_solvers.conic.backends import CvxpySolver
-from stepsize_solvers.numerics import Limits, Progress
+from stepsize_solvers.numerics.progress import Limits, Progress
 from stepsize_solvers.process import ProcessEnded, call_within
 from stepsize_solvers.programs import Pattern, Program, Settings, Status, WarmStart
 from stepsize_solvers.registry import available_solvers, get_solver

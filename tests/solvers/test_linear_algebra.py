@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from shared.native_problems import spectrum
 from stepsize_solvers.interior.frame import largest_step, nesterov_todd
-from stepsize_solvers.numerics import Curvatures
+from stepsize_solvers.numerics.curvature import Curvatures
 from stepsize_solvers.numerics.krylov import ChebyshevInverse, chebyshev_inverse, spectrum_bounds
 from stepsize_solvers.numerics.linalg import (
     cholesky,

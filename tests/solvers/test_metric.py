@@ -9,7 +9,8 @@ from scipy.linalg import eigvalsh
 
 from shared.native_problems import all_maps, all_patterns, rand_k, spectrum
 from stepsize_solvers import available_solvers, get_solver
-from stepsize_solvers.interior import MetricPoint, metric_start
+from stepsize_solvers.interior.metric import MetricPoint
+from stepsize_solvers.interior.starts import metric_start
 from stepsize_solvers.programs import (
     DiagonalPlusScaled,
     Family,

@@ -12,13 +12,12 @@ from numpy.typing import NDArray
 
 from shared.lagrangian import bound, inequalities
 from shared.native_problems import all_maps, all_patterns, spectrum
-from stepsize_solvers.interior import Condition, ConditionPoint, Floor, FloorPoint, Frame, MetricPoint
-from stepsize_solvers.interior.condition import ActiveRows
+from stepsize_solvers.interior.condition import ActiveRows, Condition, ConditionPoint
 from stepsize_solvers.interior.dense import listed
 from stepsize_solvers.interior.diagonal import DiagonalPoint, _Newton
-from stepsize_solvers.interior.floor import Factorised
-from stepsize_solvers.interior.frame import nesterov_todd
-from stepsize_solvers.interior.metric import KrylovSystem
+from stepsize_solvers.interior.floor import Factorised, Floor, FloorPoint
+from stepsize_solvers.interior.frame import Frame, nesterov_todd
+from stepsize_solvers.interior.metric import KrylovSystem, MetricPoint
 from stepsize_solvers.interior.starts import (
     best_multiple,
     cold_start,
@@ -28,7 +27,8 @@ from stepsize_solvers.interior.starts import (
     warm_start,
 )
 from stepsize_solvers.interior.whitened import Whitening
-from stepsize_solvers.numerics import Work, sym
+from stepsize_solvers.numerics.linalg import sym
+from stepsize_solvers.numerics.progress import Work
 from stepsize_solvers.programs import CongruenceSum, Family, Pattern, PositiveMap, Program, WarmStart
 
 Matrix = NDArray[np.float64]

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from stepsize_solvers.numerics import Bounds, Limits, Progress
+from stepsize_solvers.numerics.progress import Bounds, Limits, Progress
 from stepsize_solvers.programs import Settings, Status
 
 

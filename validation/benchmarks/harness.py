@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 from scipy.linalg import eigh
 
-from stepsize_solvers.numerics import blas_threads
+from stepsize_solvers.numerics.linalg import blas_threads
 from stepsize_solvers.programs import Matrix
 from stepsize_validation.data import DATA_VARIABLE, available_datasets
 

@@ -29,7 +29,8 @@ import numpy as np
 
 from stepsize_solvers.families.iteration import MOST_STEPS, iterate, start_point, with_duals
 from stepsize_solvers.families.point import Model, Point
-from stepsize_solvers.numerics import Bounds, Limits, Progress, Sizes
+from stepsize_solvers.numerics.progress import Bounds, Limits, Progress
+from stepsize_solvers.numerics.sizes import Sizes
 from stepsize_solvers.programs import Family, Matrix, Program, Settings, Stack, Status
 
 # Families with fewer columns than this many times d are left whole: the rounds would cost more than they save.

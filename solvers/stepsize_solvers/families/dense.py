@@ -22,7 +22,7 @@ import numpy as np
 from scipy.linalg import lapack, solve_triangular
 
 from stepsize_solvers.families.point import FamilyState, Model, Point, trace
-from stepsize_solvers.numerics import sym
+from stepsize_solvers.numerics.linalg import sym
 from stepsize_solvers.programs import Indices, Matrix, Pattern, Stack, Vector
 
 # Λ counts as diagonal, as the basis C makes it for a single B, up to this fraction of its largest entry.

@@ -15,8 +15,10 @@ import numpy as np
 from stepsize_solvers.families.dense import dense_solver, unknowns
 from stepsize_solvers.families.newton import newton_system, solve_by_cg
 from stepsize_solvers.families.point import FamilyState, Model, Point, congruence
-from stepsize_solvers.interior import Drive, Rules
-from stepsize_solvers.numerics import Bounds, Limits, Progress, Sizes, cholesky, sym
+from stepsize_solvers.interior.driver import Drive, Rules
+from stepsize_solvers.numerics.linalg import cholesky, sym
+from stepsize_solvers.numerics.progress import Bounds, Limits, Progress
+from stepsize_solvers.numerics.sizes import Sizes
 from stepsize_solvers.programs import Matrix, Stack, Status
 
 # Iterate until the gap is this fraction of tol, so that an independent check passes too; give up after so many steps

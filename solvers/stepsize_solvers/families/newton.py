@@ -39,7 +39,9 @@ import numpy as np
 from scipy.linalg import lapack
 
 from stepsize_solvers.families.point import FamilyState, Model, Point, trace
-from stepsize_solvers.numerics import Work, cholesky, conjugate_gradients, sym
+from stepsize_solvers.numerics.krylov import conjugate_gradients
+from stepsize_solvers.numerics.linalg import cholesky, sym
+from stepsize_solvers.numerics.progress import Work
 from stepsize_solvers.programs import Indices, Matrix, Vector, add_to_diagonal
 
 # A pair is taken when it outweighs the identity by this factor: lighter ones cost an iteration each at most.

@@ -29,7 +29,7 @@ from functools import cached_property
 
 import numpy as np
 
-from stepsize_solvers.numerics import cholesky, sym
+from stepsize_solvers.numerics.linalg import cholesky, sym
 from stepsize_solvers.programs import DiagonalPlusScaled, Family, Matrix, Program, Stack
 
 

@@ -32,7 +32,8 @@ from stepsize_solvers.families.iteration import (
     start_point,
 )
 from stepsize_solvers.families.point import Model, Point
-from stepsize_solvers.numerics import Limits, Progress, cholesky, sym
+from stepsize_solvers.numerics.linalg import cholesky, sym
+from stepsize_solvers.numerics.progress import Limits, Progress
 from stepsize_solvers.programs import (
     DiagonalPlusScaled,
     Family,

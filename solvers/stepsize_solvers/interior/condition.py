@@ -41,24 +41,25 @@ import numpy as np
 from stepsize_solvers.interior.dense import FactorisedSystem, Unknowns
 from stepsize_solvers.interior.driver import Change, InequalityPoint, IterativeSystem, Rules, Solution, System
 from stepsize_solvers.interior.frame import Frame, FullFrame, Scaling, effective_beta, is_graded
-from stepsize_solvers.numerics import (
-    Array,
-    Bounds,
+from stepsize_solvers.numerics.krylov import (
     ChebyshevInverse,
-    Sizes,
-    Work,
     chebyshev_inverse,
+    images_of_solution,
+    within_scaled_tolerance,
+)
+from stepsize_solvers.numerics.linalg import (
+    Array,
     cholesky,
     congruence_diagonal,
-    images_of_solution,
     log_det_from_cholesky,
     lower_transposed_product,
     smallest_eigenvalue,
     smallest_eigenvalue_from_factor,
     sym,
     weighted_gram,
-    within_scaled_tolerance,
 )
+from stepsize_solvers.numerics.progress import Bounds, Work
+from stepsize_solvers.numerics.sizes import Sizes
 from stepsize_solvers.programs import Family, Matrix, Pattern, add_to_diagonal
 
 # A new point needs all products of complementarity above this fraction of μ.

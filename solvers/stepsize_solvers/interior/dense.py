@@ -25,7 +25,7 @@ from scipy.linalg import lapack
 
 from stepsize_solvers.interior.driver import InequalityPoint
 from stepsize_solvers.interior.frame import Frame, Scaling
-from stepsize_solvers.numerics import Array, cholesky, smallest_eigenvalue, sym
+from stepsize_solvers.numerics.linalg import Array, cholesky, smallest_eigenvalue, sym
 from stepsize_solvers.programs import (
     CongruenceSum,
     Indices,

@@ -35,15 +35,9 @@ from functools import cached_property
 import numpy as np
 from scipy.linalg import lapack
 
-from stepsize_solvers.numerics import (
-    Bounds,
-    Limits,
-    Progress,
-    Sizes,
-    cholesky,
-    smallest_eigenvalue,
-    smallest_eigenvalue_from_factor,
-)
+from stepsize_solvers.numerics.linalg import cholesky, smallest_eigenvalue, smallest_eigenvalue_from_factor
+from stepsize_solvers.numerics.progress import Bounds, Limits, Progress
+from stepsize_solvers.numerics.sizes import Sizes
 from stepsize_solvers.programs import Matrix, Status, Vector, add_to_diagonal
 
 _PATIENCE = 10  # ordinary problems take 5 to 12 steps, ill-conditioned ones at a tolerance of 1e-9 up to 20

@@ -25,7 +25,8 @@ from functools import cached_property
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from stepsize_solvers.interior.frame import Scaling, largest_step, nesterov_todd
-from stepsize_solvers.numerics import Array, Bounds, Progress
+from stepsize_solvers.numerics.linalg import Array
+from stepsize_solvers.numerics.progress import Bounds, Progress
 from stepsize_solvers.programs import Status
 
 # The gap is about μ.  Above this multiple of the tolerance the bounds are taken at D itself: a repair by scaling costs

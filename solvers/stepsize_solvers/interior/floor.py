@@ -27,7 +27,8 @@ from scipy.linalg import lapack
 from stepsize_solvers.interior.dense import FactorisedSystem, Unknowns
 from stepsize_solvers.interior.driver import Change, InequalityPoint, Rules, System
 from stepsize_solvers.interior.frame import Basis, Frame
-from stepsize_solvers.numerics import Array, Bounds, Work, cholesky, sym
+from stepsize_solvers.numerics.linalg import Array, cholesky, sym
+from stepsize_solvers.numerics.progress import Bounds, Work
 from stepsize_solvers.programs import Family, Matrix, Pattern
 
 _RULES = Rules(predictor=True, step_fraction=0.95, least_sigma=0.05, largest_sigma=0.9)

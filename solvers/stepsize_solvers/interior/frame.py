@@ -38,7 +38,7 @@ from functools import cached_property
 
 import numpy as np
 
-from stepsize_solvers.numerics import (
+from stepsize_solvers.numerics.linalg import (
     Array,
     cholesky,
     congruence_diagonal,

@@ -24,18 +24,16 @@ from functools import cached_property
 import numpy as np
 
 from stepsize_solvers.interior.frame import Frame, effective_beta
-from stepsize_solvers.numerics import (
+from stepsize_solvers.numerics.krylov import conjugate_gradients
+from stepsize_solvers.numerics.linalg import (
     Array,
-    Bounds,
-    Progress,
-    Work,
     cholesky,
-    conjugate_gradients,
     log_det_from_cholesky,
     lower_solve,
     sym,
     triangular_inverse,
 )
+from stepsize_solvers.numerics.progress import Bounds, Progress, Work
 from stepsize_solvers.programs import Family, Matrix, Pattern, Status
 
 # What a step leaves of the gradient, in the norm of the preconditioner, near the end and far from it: ten times as much

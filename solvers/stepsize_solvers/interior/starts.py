@@ -21,7 +21,7 @@ import numpy as np
 
 from stepsize_solvers.interior.condition import Condition, ConditionPoint
 from stepsize_solvers.interior.frame import BlockFrame, Frame, FullFrame, is_graded
-from stepsize_solvers.numerics import (
+from stepsize_solvers.numerics.linalg import (
     cholesky,
     eigenvalues,
     eigh,

@@ -21,17 +21,10 @@ import numpy as np
 from stepsize_solvers.interior.driver import IterativeSystem, Solution
 from stepsize_solvers.interior.floor import FloorPoint
 from stepsize_solvers.interior.frame import Basis, effective_beta
-from stepsize_solvers.numerics import (
-    Array,
-    Curvatures,
-    PatternCurvature,
-    Work,
-    congruence_diagonal,
-    conjugate_gradients,
-    eigh,
-    sym,
-    weighted_gram,
-)
+from stepsize_solvers.numerics.curvature import Curvatures, PatternCurvature
+from stepsize_solvers.numerics.krylov import conjugate_gradients
+from stepsize_solvers.numerics.linalg import Array, congruence_diagonal, eigh, sym, weighted_gram
+from stepsize_solvers.numerics.progress import Work
 from stepsize_solvers.programs import Family, Matrix, Pattern, PositiveMap
 
 # A system may take hundreds of iterations for the last digit; large matrices are spared that.

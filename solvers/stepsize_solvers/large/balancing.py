@@ -22,7 +22,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import lapack
 
-from stepsize_solvers.numerics import Bounds, Limits, Progress, conjugate_gradients
+from stepsize_solvers.numerics.krylov import conjugate_gradients
+from stepsize_solvers.numerics.progress import Bounds, Limits, Progress
 from stepsize_solvers.programs import Matrix, Status, Vector, add_to_diagonal
 
 _PATIENCE = 5  # points without a narrower interval: the rest is rounding

@@ -23,7 +23,9 @@ from functools import cached_property
 
 import numpy as np
 
-from stepsize_solvers.numerics import Bounds, Limits, Progress, Work, conjugate_gradients, eigh, sym
+from stepsize_solvers.numerics.krylov import conjugate_gradients
+from stepsize_solvers.numerics.linalg import eigh, sym
+from stepsize_solvers.numerics.progress import Bounds, Limits, Progress, Work
 from stepsize_solvers.programs import Matrix, Status, Vector, add_to_diagonal
 
 _PATIENCE = 30  # the first damped steps may widen the interval
