@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import cholesky, eigh, solve_triangular
 
-from stepsize_opt.proofs import Bound, Conditions, Enclosed, Multipliers, Pair, rate_bound
+from stepsize_opt.proofs import Bound, Conditions, Enclosed, Multipliers, Pair, metric_bound, tangent_bound
 from stepsize_solvers.programs import (
     DiagonalPlusScaled,
     Family,
@@ -152,12 +152,16 @@ class ClientPrograms:
 
     def bounds(self, multipliers: Multipliers, reference: Matrix, rows: Indices | None = None) -> list[Bound]:
         """Return what the multipliers prove with the reference D̂, and in the given rows of D alone."""
-        forms = [None] if rows is None or self.linear else [None, rows]
-        found = [
-            rate_bound(self.conditions, multipliers, reference, self.linear, form, arithmetic)
-            for form in forms
-            for arithmetic in (Enclosed, Pair)
-        ]
+        forms = [None] if rows is None else [None, rows]
+        precisions = (Enclosed, Pair)
+        if self.linear:
+            found = [metric_bound(self.conditions, multipliers, precision) for precision in precisions]
+        else:
+            found = [
+                tangent_bound(self.conditions, multipliers, reference, form, precision)
+                for form in forms
+                for precision in precisions
+            ]
         return [bound for bound in found if bound is not None]
 
 

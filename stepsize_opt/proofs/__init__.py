@@ -60,7 +60,12 @@ from stepsize_opt.proofs.maps import (
     lowers_to_positive as lowers_to_positive,
 )
 from stepsize_opt.proofs.means import mean_above as mean_above, mean_of as mean_of
-from stepsize_opt.proofs.multipliers import Bound as Bound, Multipliers as Multipliers, rate_bound as rate_bound
+from stepsize_opt.proofs.multipliers import (
+    Bound as Bound,
+    Multipliers as Multipliers,
+    metric_bound as metric_bound,
+    tangent_bound as tangent_bound,
+)
 from stepsize_opt.proofs.nonnegative import (
     NonnegativeCondition as NonnegativeCondition,
     prove_diagonal as prove_diagonal,

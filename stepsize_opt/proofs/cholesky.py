@@ -29,7 +29,7 @@ def cholesky_shift(A: Enclosed | Matrix) -> Vector:
     # The factor 2 covers the rounding of the subtraction and of the row sums themselves.
     shift = _rounding_of_factor(value.diagonal(), len(value))
     if slack is not None:
-        shift += 2.0 * np.add.reduce(slack, 1)
+        shift += 2.0 * np.add.reduce(np.maximum(slack, slack.T), 1)  # LAPACK reads one triangle alone
     return shift
 
 

@@ -3,7 +3,7 @@
 E f(x⁺) ≤ f(x) − ½‖∇f(x)‖²_H holds for every D (no condition), so what counts is log det H, or the largest t with
 H ⪰ tM⁻¹ for a given M ≻ 0.
 
-*From below.*  log det of the enclosure of H; H ⪰ tM⁻¹ as in ``.floors``.
+*From below.*  log det of the enclosure of H; H ⪰ tM⁻¹ as in ``.inverses``.
 
 *From above.*  For every Y ≻ 0, log det H ≤ ⟨Y, H⟩ − d − log det Y, and t ≤ ⟨Y, H⟩/⟨Y, M⁻¹⟩.  ⟨Y, H(D)⟩ =
 ⟨2Y, D⟩ − ⟨𝒬*(Y), DBD⟩ is bounded over the pattern as in ``.quadratics``.  With q this bound, over all multiples of Y,

@@ -1,7 +1,14 @@
-"""Multipliers of any quality: made positive semidefinite by proof, mapped by 𝒬*, and the conjugate of log det."""
+"""Multipliers of any quality: made positive semidefinite by proof, mapped by 𝒬*, and the bounds that they give.
+
+*Tangent.*  For R ⪰ 0 and B ⪰ 0 the convex ⟨R, DBD⟩ lies above its tangent at any D̂, ⟨RD̂B + BD̂R, D⟩ − ⟨R, D̂BD̂⟩.
+
+*log det.*  From ⟨Q, D⟩ ≤ s for every feasible D follows log det D ≤ log det D + t(s − ⟨Q, D⟩) for every t ≥ 0; with the
+best t = d/s that is d log(s/d) + max_X { log det X − ⟨Q, X⟩ } + d, and for a full D d log(s/d) − log det Q.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -124,7 +131,30 @@ def log_det_conjugate(
     return Interval.total(total).high
 
 
-def largest_conjugate(patterns: Sequence[Pattern], Q: Approximate, *bounds: Callable[..., float | None]) -> float:
-    """Return the largest of ``log_det_conjugate`` over the patterns; +inf where one of them is not proved."""
-    found = [log_det_conjugate(pattern, Q, *bounds) for pattern in patterns]
-    return max(np.inf if value is None else value for value in found)
+@dataclass(frozen=True, eq=False)
+class Tangent:
+    """⟨R, DBD⟩ ≥ ⟨linear, D⟩ − constant for every D."""
+
+    linear: Approximate
+    constant: Interval
+
+    @staticmethod
+    def of(R: Approximate, half: Approximate, square: Approximate) -> Tangent:
+        """Return the tangent at a D̂ with half = D̂B; a square that is larger than D̂BD̂ gives a weaker bound."""
+        image = R @ half
+        return Tangent(image + image.T, R.inner(square))
+
+
+def largest_log_det(
+    patterns: Sequence[Pattern], Q: Approximate, s: Interval, *bounds: Callable[..., float | None]
+) -> float:
+    """Return an upper bound on log det D for all D of the patterns with ⟨Q, D⟩ ≤ s; +inf without a proof.
+
+    bounds: as in ``log_det_conjugate``.
+    """
+    if not 0.0 < s.high < math.inf:
+        return math.inf
+    conjugates = [log_det_conjugate(pattern, Q, *bounds) for pattern in patterns]
+    d = patterns[0].d
+    largest = max(math.inf if value is None else value for value in conjugates)
+    return (largest + d * (Interval.exact(s.high) / d).log()).high

@@ -3,18 +3,13 @@
 *Feasible.*  F(D) ⪰ 0 is proved by a Cholesky factorisation of its enclosure, shifted by the errors of both.  Whitened
 by an inverse root K⁻¹ of D = KKᵀ the smallest eigenvalue of F(D) is the margin of D.
 
-*Bound.*  Take any multiplier Z ⪰ 0 of F(D) ⪰ 0 and any reference D̂ ≻ 0.  For every feasible D,
-
-    log det D ≤ log det D + ⟨Z, F(D)⟩.
-
-With R = 𝒬*(Z) the concave term −⟨R, D B D⟩ lies below its tangent at D̂, −⟨R D̂ B + B D̂ R, D⟩ + ⟨R, D̂ B D̂⟩.  The
-right-hand side becomes log det D − ⟨Q, D⟩ + s with
+*Bound.*  Take any multiplier Z ⪰ 0 of F(D) ⪰ 0 and any reference D̂ ≻ 0.  Every feasible D has ⟨Z, F(D)⟩ ≥ 0.
+With R = 𝒬*(Z) the term ⟨R, D B D⟩ lies above its tangent at D̂ (``.duals``), so that ⟨Q, D⟩ ≤ s with
 
     Q = R D̂ B + B D̂ R − Z,      s = ⟨R, D̂ B D̂⟩,
 
-and its maximum over D ≻ 0 is ``s − log det Q − d`` when Q ≻ 0.  For block-diagonal D only the blocks of Q count;
-for D = Diag(γᵢWᵢ) the maximum is ``s + log det W + Σ dᵢ log(dᵢ/⟨Qᵢᵢ, Wᵢ⟩) − d``.  Multiplying Z by a factor t changes s
-to ts and Q to tQ, and t = d/s is best.
+and log det D ≤ d log(s/d) − log det Q when Q ≻ 0.  For block-diagonal D only the blocks of Q count; for
+D = Diag(γᵢWᵢ) the bound is d log(s/d) + log det W + Σ dᵢ log(dᵢ/⟨Qᵢᵢ, Wᵢ⟩).
 
 The bound needs no assumption on the solver: poor multipliers make it weak, never wrong.  Every number is enclosed
 (``.arithmetic``), so the interval [log det D, upper bound] holds in exact arithmetic for the floats returned.
@@ -39,8 +34,7 @@ from stepsize_opt.proofs.cholesky import (
     log_det_from_above,
     log_det_from_below,
 )
-from stepsize_opt.proofs.duals import Multiplier, block_log_det, largest_conjugate
-from stepsize_opt.proofs.intervals import Interval
+from stepsize_opt.proofs.duals import Multiplier, Tangent, block_log_det, largest_log_det
 from stepsize_opt.proofs.maps import image
 from stepsize_opt.proofs.roundings import SMALLEST_STEPSIZE
 from stepsize_opt.proofs.search import first_proved, losses
@@ -195,15 +189,9 @@ class Evaluation:
             if not is_proved_definite(B):
                 return math.inf
             half = self.exact @ self.arithmetic.exact(B)
-        tangent = found.R @ half
-        linear = found.R.inner(self.square).high
-        if not 0.0 < linear < math.inf:
-            return math.inf
-        Q = tangent - found.Z + tangent.T
-        conjugate = largest_conjugate(patterns or (self.program.pattern,), Q, self.block_log_det, self.log_det_above)
-        t = Interval.exact(self.d / linear)  # the best factor of the multiplier; any other leaves the bound valid
-        # log det(tQ) = d log t + log det Q
-        return Interval.total((t * linear, conjugate, -self.d * t.log(), -self.d)).high
+        tangent = Tangent.of(found.R, half, self.square)
+        Q, bounds = tangent.linear - found.Z, (self.block_log_det, self.log_det_above)
+        return largest_log_det(patterns or (self.program.pattern,), Q, tangent.constant, *bounds)
 
     def direction_bound(self, dual: Matrix, directions: Sequence[Matrix]) -> float:
         """Return an upper bound on log det over the feasible multiples of the directions W; +inf without a proof.

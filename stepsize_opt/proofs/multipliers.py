@@ -17,17 +17,19 @@ Q = Σ (Rᵢ D̂ Bᵢ + Bᵢ D̂ Rᵢ) + Y₀ and S = Σ ⟨Rᵢ, D̂ Bᵢ D̂�
 
     τ ≤ g (cT + T₀ + S)/d,      g = exp(−log det Q/d).
 
-*c = κτ, no K given.*  Both are inequalities in τ alone: τ² ≤ b τ + a has the solution τ ≤ (b + √(b² + 4a))/2 with
-b = gκT/d and a = gT₀/d; τ ≤ bτ + a has τ ≤ a/(1 − b) with a = g(T₀ + S)/d when b < 1.  Either is tight at the optimum:
-there the multipliers make the inequality an equality at the optimal τ, and it has only one positive root.
+*c = κτ, no K given.*  Both are inequalities in τ alone, with b = gκT/d: τ² ≤ bτ + a has the solution
+τ ≤ (b + √(b² + 4a))/2 with a = gT₀/d; τ ≤ bτ + a has τ ≤ a/(1 − b) with a = g(T₀ + S)/d when b < 1.  Either is tight
+at the optimum: there the multipliers make the inequality an equality at the optimal τ, and it has only one positive
+root.
 
-*Homogeneous bounds.*  Without D ⪯ L⁻¹ (T₀ = 0), λ_{sD} = s²λ_D: if τ ≤ τ₁ for c = 1 then τ ≤ √c τ₁, and c = κτ gives
-τ ≤ κτ₁².
+*Without D ⪯ L⁻¹* (T₀ = 0) the conditions are homogeneous, λ_{sD} = s²λ_D: if τ ≤ τ₁ for c = 1 then τ ≤ √c τ₁, and
+c = κτ gives τ ≤ κτ₁².  For A = DLD that is what the inequality says already.
 """
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,7 +37,7 @@ import numpy as np
 from stepsize_opt.proofs.arithmetic import Approximate, Enclosed, Pair
 from stepsize_opt.proofs.cholesky import is_proved_definite, log_det_from_below
 from stepsize_opt.proofs.conditions import ClientGroup, Conditions
-from stepsize_opt.proofs.duals import Gram, log_det_conjugate
+from stepsize_opt.proofs.duals import Gram, Tangent, log_det_conjugate
 from stepsize_opt.proofs.intervals import LOG_2, Interval, log_sum
 from stepsize_opt.proofs.roundings import UNIT, power_of_two_scaling
 from stepsize_opt.proofs.search import first_proved, losses
@@ -43,16 +45,13 @@ from stepsize_solvers.programs import Indices, Matrix, Pattern, Stack
 
 
 @dataclass(frozen=True)
-class Bound:
+class Bound(ABC):
     """An upper bound on τ as a function of c or κ, in the user's coordinates.
 
-    power: τ^{1/power} ≤ g(cT + rest)/d, ½ for the variable A, 1 for D; g, T, rest = T₀ + S: see the module's text;
-    homogeneous: the bound comes from the program without D ⪯ L⁻¹ and c = 1; log_scale: of D; log_clients: of the Lᵢ.
+    log_g, T, rest = T₀ + S: see the module's text; log_scale: of D; log_clients: of the Lᵢ.
     Everything is a logarithm, so that c and κ of any size may be asked for.
     """
 
-    power: float
-    homogeneous: bool
     log_g: float
     T: float
     rest: float
@@ -60,43 +59,84 @@ class Bound:
     log_scale: Interval
     log_clients: Interval
 
-    def _plain(self, log_c: Interval | None) -> Interval:
-        """Return log τ at a given c, None for one that does not count, in scaled coordinates."""
-        energy = _log(self.rest) if log_c is None else log_sum(log_c + _log(self.T), _log(self.rest))
-        return self.power * (energy - _log(self.d) + self.log_g)
-
-    def _finish(self, log_rate: Interval) -> float:
-        """Return log τ from above in the user's coordinates; infinite if that is no bound."""
-        value = (log_rate + self.log_scale).high
-        return value if abs(value) < _LARGEST_LOG else math.inf
-
     def at_lambda(self, log_c: float) -> float:
         """Return an upper bound on log τ when λ_D ≤ c."""
-        scaled = _few_roundings(log_c) - self.log_clients
-        if self.homogeneous:
-            return self._finish(self._plain(Interval.exact(0.0)) + 0.5 * scaled)
-        return self._finish(self._plain(scaled if self.T > 0.0 else None))
+        return self._finish(self._given_c(_few_roundings(log_c) - self.log_clients))
 
     def at_factor(self, log_kappa: float) -> float:
         """Return an upper bound on log τ when λ_D ≤ κτ, κ in the user's coordinates."""
         if not math.isfinite(log_kappa):
             return self.at_lambda(math.inf)
         # τ = τ̃ e^{log_scale}, so κτ = (κ e^{log_scale}) τ̃.
-        scaled = _few_roundings(log_kappa) + self.log_scale - self.log_clients
-        if self.homogeneous:
-            return self._finish(2.0 * self._plain(Interval.exact(0.0)) + scaled)
+        return self._finish(self._given_factor(_few_roundings(log_kappa) + self.log_scale - self.log_clients))
+
+    @abstractmethod
+    def _given_c(self, log_c: Interval) -> Interval:
+        """Return log τ at a given c, in scaled coordinates."""
+
+    @abstractmethod
+    def _given_factor(self, log_kappa: Interval) -> Interval:
+        """Return log τ at c = κτ, in scaled coordinates."""
+
+    def _log_share(self, energy: float) -> Interval:
+        """Return log(g·energy/d)."""
+        return _log(energy) + self.log_g - _log(self.d)
+
+    def _log_sum(self, log_c: Interval) -> Interval:
+        """Return log(g(cT + rest)/d); a T of 0 holds for every c."""
+        rest = self._log_share(self.rest)
+        return log_sum(log_c + self._log_share(self.T), rest) if self.T > 0.0 else rest
+
+    def _finish(self, log_rate: Interval) -> float:
+        """Return log τ from above in the user's coordinates; infinite if that is no bound."""
+        value = (log_rate + self.log_scale).high
+        return value if abs(value) < _LARGEST_LOG else math.inf
+
+
+class MetricBound(Bound):
+    """τ² ≤ g(cT + T₀)/d, for a full D of det-CGD1."""
+
+    def _given_c(self, log_c: Interval) -> Interval:
+        return 0.5 * self._log_sum(log_c)
+
+    def _given_factor(self, log_kappa: Interval) -> Interval:
+        a = self._log_share(self.rest)
         if not self.T > 0.0:
-            return self._finish(self._plain(None))
-        b = self.log_g + scaled + _log(self.T) - _log(self.d)
-        a = self.log_g + _log(self.rest) - _log(self.d)
-        if self.power < 1.0:
-            # (b + √(b² + 4a))/2 = b(1 + √(1 + r))/2 with r = 4a/b², and at most b + √a, which is as good for a large r.
-            ratio = 2.0 * LOG_2 + a - 2.0 * b
-            if ratio.high < 60.0:
-                return self._finish(b + (0.5 + 0.5 * (1.0 + ratio.exp()).sqrt()).log())
-            return self._finish(log_sum(b, 0.5 * a))
-        left = 1.0 - b.exp()
-        return self._finish(a - left.log()) if left.low > 0.0 else math.inf
+            return 0.5 * a
+        b = log_kappa + self._log_share(self.T)
+        # (b + √(b² + 4a))/2 = b(1 + √(1 + r))/2 with r = 4a/b², and at most b + √a, which is as good for a large r.
+        ratio = 2.0 * LOG_2 + a - 2.0 * b
+        if ratio.high < 60.0:
+            return b + (0.5 + 0.5 * (1.0 + ratio.exp()).sqrt()).log()
+        return log_sum(b, 0.5 * a)
+
+
+class TangentBound(Bound):
+    """τ ≤ g(cT + T₀ + S)/d."""
+
+    def _given_c(self, log_c: Interval) -> Interval:
+        return self._log_sum(log_c)
+
+    def _given_factor(self, log_kappa: Interval) -> Interval:
+        a = self._log_share(self.rest)
+        if not self.T > 0.0:
+            return a
+        left = 1.0 - (log_kappa + self._log_share(self.T)).exp()
+        return a - left.log() if left.low > 0.0 else Interval.exact(math.inf)
+
+
+class HomogeneousBound(TangentBound):
+    """τ ≤ √c τ₁ and τ ≤ κτ₁², τ₁ = g(T + S)/d, without D ⪯ L⁻¹."""
+
+    @property
+    def _log_first(self) -> Interval:
+        return self._log_sum(Interval.exact(0.0))
+
+    def _given_c(self, log_c: Interval) -> Interval:
+        return self._log_first + 0.5 * log_c
+
+    def _given_factor(self, log_kappa: Interval) -> Interval:
+        return 2.0 * self._log_first + log_kappa
 
 
 # Logarithms of larger numbers come from a zero and bound nothing.
@@ -120,60 +160,79 @@ class Multipliers:
     inverse: Matrix | None
 
 
-def rate_bound(
+def metric_bound(
+    conditions: Conditions, multipliers: Multipliers, arithmetic: type[Approximate] = Pair
+) -> Bound | None:
+    """Return the bound for a full D of det-CGD1, of which Vᵢ = 𝒞ᵢ(A); None when the multipliers prove nothing."""
+    proof = _Proof(conditions, arithmetic)
+    for group, U in zip(conditions.groups, multipliers.clients, strict=True):
+        Y = proof.with_client(group, U)
+        proof.Q = proof.Q + group.map.enclose(Y).to(arithmetic)
+    proof.with_inverse(multipliers.inverse)
+    below = log_det_from_below(conditions.L.rounded())
+    return None if below is None else proof.bound(MetricBound, Interval.exact(-below))
+
+
+def tangent_bound(
     conditions: Conditions,
     multipliers: Multipliers,
-    reference: Matrix | None,
-    linear: bool,
+    reference: Matrix,
     rows: Indices | None = None,
     arithmetic: type[Approximate] = Pair,
 ) -> Bound | None:
-    """Return the bound that the multipliers prove; None when they prove nothing.
+    """Return the bound by the tangent at a reference D̂; None when the multipliers prove nothing.
 
-    ``reference`` is D̂ for the quadratic form; ``linear`` says that Vᵢ = 𝒞ᵢ(A) and D is full.  ``rows`` asks for the
-    quadratic form in these rows and columns of D alone.  ``arithmetic``: errors of the higher precision are relative to
-    whole rows; where the rows of D are graded, plain arithmetic may prove more.
+    ``rows`` asks for the quadratic form in these rows and columns of D alone.  ``arithmetic``: errors of the higher
+    precision are relative to whole rows; where the rows of D are graded, plain arithmetic may prove more.
     """
-    d, exact, L = conditions.d, arithmetic.exact, conditions.L.to(arithmetic)
-    Q = exact(np.zeros((d, d)))
-    T, rest = Interval.exact(0.0), Interval.exact(0.0)
+    proof, exact = _Proof(conditions, arithmetic), arithmetic.exact(reference)
     for group, U in zip(conditions.groups, multipliers.clients, strict=True):
-        gram = Gram.of([exact(M) for M in group.matrices], U)
-        T += gram.energy
-        if linear:
-            Q = Q + group.map.enclose(gram.Y.rounded().symmetric()).to(arithmetic)
-        elif reference is not None:
-            factors: list[Enclosed | None] = list(_factors(conditions, group, gram.Y.rounded().symmetric()))
-            if rows is not None:
-                factors = [None if M is None else _below_on(rows, M) for M in factors]
-            R, B = (None if M is None else M.to(arithmetic) for M in factors)
-            if R is None or B is None:
-                return None
-            half = exact(reference) @ B
-            tangent = R @ half
-            Q = Q + tangent + tangent.T
-            rest += R.inner(half @ exact(reference))
-    if multipliers.inverse is not None:
-        gram = Gram.of([L], multipliers.inverse[None])
-        Q = Q + gram.Y
-        rest += gram.energy
-    conjugate = _conjugate(conditions.pattern, Q.rounded().symmetric())
-    below = log_det_from_below(conditions.L.rounded()) if linear else 0.0
-    if conjugate is None or below is None:
-        return None
-    log_g = (Interval.exact(conjugate) - below) / d
-    if not math.isfinite(log_g.high + T.high + rest.high):
-        return None
-    return Bound(
-        power=0.5 if linear else 1.0,
-        homogeneous=multipliers.inverse is None,
-        log_g=log_g.high,
-        T=T.high,
-        rest=rest.high,
-        d=d,
-        log_scale=conditions.log_scale,
-        log_clients=conditions.log_clients,
-    )
+        factors: list[Enclosed | None] = list(_factors(conditions, group, proof.with_client(group, U)))
+        if rows is not None:
+            factors = [None if M is None else _below_on(rows, M) for M in factors]
+        R, B = (None if M is None else M.to(arithmetic) for M in factors)
+        if R is None or B is None:
+            return None
+        half = exact @ B
+        tangent = Tangent.of(R, half, half @ exact)
+        proof.Q = proof.Q + tangent.linear
+        proof.rest += tangent.constant
+    proof.with_inverse(multipliers.inverse)
+    return proof.bound(HomogeneousBound if multipliers.inverse is None else TangentBound, Interval.exact(0.0))
+
+
+class _Proof:
+    """⟨Q, X⟩ ≤ cT + rest for X = A or X = D, summed up from the multipliers."""
+
+    def __init__(self, conditions: Conditions, arithmetic: type[Approximate]) -> None:
+        self.conditions, self.arithmetic = conditions, arithmetic
+        self.Q = arithmetic.exact(np.zeros((conditions.d, conditions.d)))
+        self.T, self.rest = Interval.exact(0.0), Interval.exact(0.0)
+
+    def with_client(self, group: ClientGroup, U: Stack) -> Enclosed:
+        """Add the energies of a group to T; return ΣYᵢ."""
+        gram = Gram.of([self.arithmetic.exact(M) for M in group.matrices], U)
+        self.T += gram.energy
+        return gram.Y.rounded().symmetric()
+
+    def with_inverse(self, U: Matrix | None) -> None:
+        """Add the multiplier of D ⪯ L⁻¹, if there is one."""
+        if U is not None:
+            gram = Gram.of([self.conditions.L.to(self.arithmetic)], U[None])
+            self.Q = self.Q + gram.Y
+            self.rest += gram.energy
+
+    def bound(self, kind: type[Bound], log_det: Interval) -> Bound | None:
+        """Return the bound with g = exp((log det + conjugate of Q)/d); None where it is not finite."""
+        conditions = self.conditions
+        conjugate = _conjugate(conditions.pattern, self.Q.rounded().symmetric())
+        if conjugate is None:
+            return None
+        log_g = ((conjugate + log_det) / conditions.d).high
+        if not math.isfinite(log_g + self.T.high + self.rest.high):
+            return None
+        scales = conditions.log_scale, conditions.log_clients
+        return kind(log_g, self.T.high, self.rest.high, conditions.d, *scales)
 
 
 def _conjugate(pattern: Pattern, Q: Enclosed) -> float | None:

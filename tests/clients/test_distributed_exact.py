@@ -32,7 +32,8 @@ from stepsize_opt.proofs import (
     Multipliers,
     Pair,
     dominating_factor,
-    rate_bound,
+    metric_bound,
+    tangent_bound,
 )
 from stepsize_solvers.programs import Matrix, Pattern
 from stepsize_validation.properties.exact import combine, definiteness, product, rational
@@ -60,7 +61,8 @@ def test_any_multipliers_give_a_valid_bound(algorithm: str) -> None:
         U = rng.standard_normal((3, 4, 4)) * 10.0 ** rng.uniform(-2, 1)
         inverse = np.triu(rng.standard_normal((4, 4))) * 10.0 ** rng.uniform(-1, 1) if rng.random() < 0.7 else None
         reference = known.D * 10.0 ** rng.uniform(-1, 0.3)
-        bound = rate_bound(conditions, Multipliers((U,), inverse), reference, linear)
+        multipliers = Multipliers((U,), inverse)
+        bound = metric_bound(conditions, multipliers) if linear else tangent_bound(conditions, multipliers, reference)
         if bound is None:
             continue
         for value in (bound.at_factor(known.targets.log_kappa), bound.at_lambda(math.log(known.lambda_D))):

@@ -364,7 +364,7 @@ L6, SKETCH = random_smoothness(6, 1e2, 3), RandK(6, 2)
 @pytest.mark.parametrize("solved", [True, False])
 def test_the_bound_is_one_over_a_set_that_contains_the_stepsize(structure: Any, solved: bool) -> None:
     result = optimal_stepsize(L6, SKETCH, structure=structure)
-    known: dict[str, Any] = {"solve": True} if solved else {"dual": result.dual}
+    known: dict[str, Any] = {"optimum": result} if solved else {"dual": result.dual}
     check = certify(result.D, L6, SKETCH, structure=structure, **known)
     assert check.feasible and check.gap <= 2e-6
     assert Decimal(check.certificate.upper_bound) >= log_det(rational(result.D))
