@@ -267,7 +267,8 @@ def moved(name: str, part: str, factor: float, **changes: Any) -> dict[str, Any]
     return alone(EXAMPLES[name], **{part: new}, **changes)
 
 
-TWO = (2.0).hex()
+TWO, NEAR_ONE = (2.0).hex(), math.nextafter(1.0, 2.0).hex()
+TINY = {"diagonal": [(2.0**-60).hex()] * 2}
 # A false statement, its name, and the reason for which it is refused: no other check refuses it.
 FALSE = {
     "D of paper": (lambda: moved("paper", "D", 1.0001), "T(D) ⪯ D"),
@@ -303,6 +304,8 @@ FALSE = {
     "M of paper": (lambda: alone(EXAMPLES["paper"], M=IDENTITY), "an M stands beside"),
     "no M": (lambda: alone(EXAMPLES["linear"], M=None), "an M stands beside"),
     "M of euclidean": (lambda: alone(EXAMPLES["euclidean"], M={"diagonal": [TWO, TWO]}), "M = I"),
+    "M near I": (lambda: alone(EXAMPLES["euclidean"], M={"diagonal": [NEAR_ONE] * 2}), "M = I"),
+    "M nearer to I": (lambda: alone(EXAMPLES["euclidean"], M={"sum": [IDENTITY, TINY]}), "M = I"),
     "W": (lambda: alone(EXAMPLES["scalar"], structure={"sizes": [2], "W": INDEFINITE}), "W is positive definite"),
     "D beside W": (lambda: alone(EXAMPLES["scalar"], D={"diagonal": [HALF, ONE]}), "D is a multiple of W"),
     "D beside W of paper": (
@@ -389,6 +392,21 @@ def test_multipliers_have_the_keys_of_their_goal(name: str) -> None:
     lower = document["lower"]
     below = {**document, "upper": (float.fromhex(lower) - 1e-3).hex()}
     assert "the upper end of the value" in refusal(below)
+
+
+@pytest.mark.parametrize("x", [Fraction(1, 3), Fraction(2, 3), Fraction(1, 10), Fraction(1, 2)])
+def test_words_round_an_error_up(x: Fraction) -> None:
+    assert x <= Fraction(verify.error_above(x)) <= x * (1 + Fraction(1, 2**52))
+
+
+def test_a_true_file_with_another_digest_is_refused() -> None:
+    with pytest.raises(verify.Refused, match="SHA-256 was taken"):
+        verify.verify({**EXAMPLES["RandK"], "sha256": "0" * 64})
+
+
+def test_a_number_that_is_no_float_is_named_by_its_digits() -> None:
+    third, huge = verify.Exact.diagonal([Fraction(1, 3)] * 2), verify.Exact.diagonal([2**1200] * 2)
+    assert verify.named("L", third).startswith("L (SHA-256") and verify.named("L", huge).startswith("L (SHA-256")
 
 
 @pytest.mark.parametrize("x", [0, -1])
