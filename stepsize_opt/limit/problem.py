@@ -37,8 +37,6 @@ from stepsize_opt.proofs import (
     UNIT,
     Certificate,
     Enclosed,
-    Evaluation,
-    InBasis,
     Interval,
     LowRankCondition,
     Pair,
@@ -46,6 +44,7 @@ from stepsize_opt.proofs import (
     eigenvalue_bounds,
     exp_down,
     first_proved,
+    is_feasible,
     is_proved_definite,
     largest_floor,
     log_det_from_below,
@@ -265,9 +264,7 @@ def _attainable(L: Matrix, D: Matrix, k: float) -> Matrix | None:
         candidate = scaling.over(rounded)
         if exact.inner(Pair.exact(candidate)).high > k:
             return None
-        # In the basis of D rounding counts least, but the plain proof is the cheaper one.
-        proved = Evaluation(program, candidate).feasible or InBasis(program, candidate).feasible
-        return rounded if proved else None
+        return rounded if is_feasible(program, candidate) else None
 
     return first_proved((0.0, *losses(len(B) * UNIT, LARGEST_LOSS)), lowered)
 

@@ -26,13 +26,10 @@ from stepsize_opt.node.result import StepsizeResult
 from stepsize_opt.proofs import (
     Certificate,
     Descent,
-    Enclosed,
-    Evaluation,
-    InBasis,
     LowRankCondition,
+    closest,
     exp_down,
-    repair,
-    repair_in_basis,
+    finest,
 )
 from stepsize_opt.sketches import Sketch
 from stepsize_opt.smoothness import MatrixSmoothness, Smoothness
@@ -364,19 +361,19 @@ def _check_piece(
     nothing = Certificate(False, -math.inf, -math.inf, math.inf, program.d)
     dual = None if Z is None else piece.dual_near_one(Z[part])
     X, n = piece.near_one(stepsize[part])
-    inside = None if X is None else _inside(piece, X)
-    if X is None or inside is None:
+    edge_point = None if X is None else closest(program, X)
+    if X is None or edge_point is None:
         return _CheckedPiece(nothing, nothing, nothing, 0.0)
+    inside = edge_point.D
     s = float(np.trace(inside) / np.trace(X))
     edge = math.floor(math.log2(s))
     m = n if abs(n) <= _NEAR_ONE else min(max(n, edge - 1), edge + 2)
     D = np.ldexp(X, m)
-    # The finest proof first; where rows are graded, plain arithmetic may prove more, see repair.
-    proofs = (InBasis(program, D), Evaluation(program, D), Evaluation(program, D, Enclosed))
-    at = next((at for at in proofs if at.feasible), proofs[1])
     of_condition = None if goal.judges_metric else dual
     others = (inside,) if reference is None else (inside, piece.scaling.over(reference[part]))
-    condition = at.certificate(of_condition, others=others).multiplied(n - m).rescaled(piece.scaling.factors)
+    condition = (
+        finest(program, D).certificate(of_condition, others=others).multiplied(n - m).rescaled(piece.scaling.factors)
+    )
     descent = reached = nothing
     if m == n:
         metric = Descent(program, D)
@@ -395,9 +392,3 @@ def _check_piece(
     else:
         certificate = descent if goal.name == "descent" else condition
     return _CheckedPiece(certificate, condition, descent, largest)
-
-
-def _inside(piece: Component, X: Matrix) -> Matrix | None:
-    """Return the largest multiple of X that is proved feasible; None without a proof."""
-    found = repair_in_basis(piece.single, X) or repair(piece.single, X)
-    return None if found is None else found.D
