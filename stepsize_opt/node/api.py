@@ -147,7 +147,7 @@ def optimal_stepsize(
             large = asked.result(large)
         return replace(large, estimated=smoothness.estimated)
     pattern = pattern_of(structure, sketch.d)
-    method.check([sketch], scalar=pattern.is_scalar, clients=False)
+    method.check([sketch])
     with blas_threads(sketch.d):
         reduction = reduce_problem(smoothness.formed(), sketch.map, pattern, method, goal=asked)
         starts = [start_of(component, warm_start) for component in reduction.components]
@@ -249,7 +249,7 @@ def to_cvxpy(
     every = np.arange(sketch.d)
     asked.check(smoothness, every)
     pattern = pattern_of(structure, sketch.d)
-    method.check([sketch], scalar=pattern.is_scalar, clients=False)
+    method.check([sketch])
     condition = method.condition(sketch.map)
     B, Q = condition.inner.apply(smoothness), condition.outer
     if asked.judges_metric:

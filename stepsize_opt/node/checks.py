@@ -13,7 +13,6 @@ from stepsize_opt.inputs import (
     Shown,
     Structure,
     dense,
-    pattern_of,
     pattern_with,
     read_matrix,
 )
@@ -251,7 +250,7 @@ def certify(
         dual = own.dual
     Z = None if dual is None else _read_dual(dual, sketch.d)
     pattern = pattern_with(structure, stepsize)
-    method.check([sketch], scalar=pattern_of(structure, sketch.d).is_scalar, clients=False)
+    method.check([sketch])
     with blas_threads(sketch.d):
         reduction = separate(smoothness, sketch.map, pattern, method, stepsize, asked)
         found = [_check_piece(piece, stepsize, Z, reference, asked) for piece in reduction.components]

@@ -33,7 +33,7 @@ def large_stepsize(
 
     Raises NeedsDense for what has no answer without a dense matrix.
     """
-    method.check([sketch], scalar=structure == "scalar", clients=False)
+    method.check([sketch])
     if not isinstance(goal.M, float | None):
         msg = "strong_convexity that is a matrix"
         raise needs_dense(msg)

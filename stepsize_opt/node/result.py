@@ -20,7 +20,7 @@ from stepsize_opt.goals import (
 )
 from stepsize_opt.inputs import LARGE, dimensions, from_fields, pattern_of, real_array
 from stepsize_opt.large import BlockStepsize, StepsizeOperator, check_stepsize, stepsize_from_arrays
-from stepsize_opt.methods import CompressedStep, DetCGD1, DetCGD2, MomentumStep, get_method
+from stepsize_opt.methods import CompressedStep, DetCGD1, DetCGD2, Momentum, get_method
 from stepsize_opt.plots import plot_matrix
 from stepsize_opt.proofs import Certificate, exp_down
 from stepsize_opt.records import Result, plain_fields, structure_of_plain
@@ -117,9 +117,7 @@ class StepsizeResult(Result):
     @property
     def expected_nonzeros(self) -> float:
         """Floats sent per round, in expectation; with momentum twice those of the sketch unless one message serves."""
-        return (
-            self._rounds().messages * self.sketch.expected_nonzeros if self.momentum else self.sketch.expected_nonzeros
-        )
+        return (self.compressor().messages if self.momentum else 1) * self.sketch.expected_nonzeros
 
     def columns(self) -> dict[str, Any]:
         # The limit of a table is that of methods without memory.
@@ -166,20 +164,18 @@ class StepsizeResult(Result):
         """Whether the rate is that of a method that keeps two vectors."""
         return self.inverse_curvature is not None
 
-    def compressor(self) -> CompressedStep | MomentumStep:
-        """Return the method with this D as messages: ``draw``, ``encode`` and ``decode`` of one round.
+    def compressor(self) -> CompressedStep:
+        """Return the method with this D as messages: ``start``, ``point``, ``draw``, ``encode`` and ``advance``.
 
-        With momentum ``point``, ``draw``, ``encode`` and ``advance`` of a ``MomentumStep``.  Raises ValueError for a
-        method whose factors depend on L: ``CompressedStep.of`` takes it.
+        Raises ValueError for a method whose factors depend on L: ``CompressedStep.of`` takes it.
         """
-        return self._rounds() if self.momentum else CompressedStep.of(self.D, self.sketch, self.method)
-
-    def _rounds(self) -> MomentumStep:
+        if not self.momentum:
+            return CompressedStep.of(self.D, self.sketch, self.method)
         method = self.method
         if isinstance(method, DetCGD2) and pattern_of(self.structure, self.d).commutes_with(self.sketch.map):
             method = DetCGD1()  # TD = DT: one message serves both updates
         factors = CompressedStep.of(self.D, self.sketch, method).factors
-        return MomentumStep(self.rate, self.goal == "linear", self.sketch, factors, self.inverse_curvature)
+        return CompressedStep(self.sketch, factors, Momentum(self.rate, self.goal == "linear"), self.inverse_curvature)
 
     def plot(self, ax: Any = None) -> Any:
         """Draw D as a heat map on matplotlib axes, new ones by default; return the axes."""

@@ -19,7 +19,7 @@ from stepsize_opt.goals import (
     momentum_iterations,
 )
 from stepsize_opt.inputs import items, positive_number
-from stepsize_opt.limit import compression_limit, read_limit
+from stepsize_opt.limit import compression_limit, optimal_method, read_limit
 from stepsize_opt.methods import (
     WORST_CASE_RATE,
     CompressedStep,
@@ -27,7 +27,6 @@ from stepsize_opt.methods import (
     DetCGD2,
     Feedback,
     Method,
-    optimal_method,
 )
 from stepsize_opt.node import optimal_stepsize
 from stepsize_opt.planning.problem import Budget, Problem
@@ -304,7 +303,7 @@ def _subspace(given: Problem, target: Target, k: float, momentum: bool = False) 
             gap=method.certificate.gap,
             status=status.value,
             result=method,
-            compressor=method.compressor() if momentum else method,
+            compressor=method,
         )
 
     return Case(f"subspace method{' with momentum' if momentum else ''}, k = {k:g}", make)

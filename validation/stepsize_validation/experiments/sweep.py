@@ -117,9 +117,7 @@ def run_panel(panel: Panel, iterations: int, plan: Plan) -> Tables:
         began = time.perf_counter()
         record = run(
             panel.objective,
-            choice.D,
-            choice.sketch,
-            algorithm=choice.algorithm,
+            **choice.runs,
             iterations=iterations,
             seeds=plan.seeds,
             seed=plan.seed,

@@ -21,7 +21,8 @@ import numpy as np
 import pandas as pd
 
 from stepsize_opt.goals import linear_iterations
-from stepsize_opt.methods import Feedback, optimal_method
+from stepsize_opt.limit import optimal_method
+from stepsize_opt.methods import Feedback
 from stepsize_opt.node import optimal_stepsize
 from stepsize_opt.plots import Style, styles_of
 from stepsize_opt.problems import Federated, LogisticRegression, find_infimum
