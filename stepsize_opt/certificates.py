@@ -35,7 +35,7 @@ from stepsize_opt.sketches import (
     Sketch,
     SystematicSampling,
 )
-from stepsize_opt.smoothness import LowRankPlusDiagonal, ThinDirections, read_smoothness
+from stepsize_opt.smoothness import LowRankPlusDiagonal, ThinDirections, proved_smoothness
 from stepsize_solvers.programs import Matrix
 
 Certified: TypeAlias = StepsizeResult | CompressionLimit | SubspaceMethod
@@ -61,7 +61,7 @@ _FINER = 1e-3
 def write_certificate(result: Certified, L: Any, path: str | PathLike[str], *, strong_convexity: Any = None) -> Path:
     """Write an answer with all that proves it as JSON, for ``python -m stepsize_opt.verify``; return the path.
 
-    The file is verified before it is written, so an L that is not that of the answer is refused.
+    The file is verified before it is written: an L for which the answer is not proved is refused.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ def write_certificate(result: Certified, L: Any, path: str | PathLike[str], *, s
     ------
     ValueError, TypeError
         For an answer that the verifier does not prove for this L and M, one that is too large, one of independent
-        clients, and for a limit with momentum of a LowRankPlusDiagonal, whose D does not attain the limit.
+        clients, an EstimatedSmoothness, and a limit with momentum of a LowRankPlusDiagonal, whose D does not attain it.
 
     Examples
     --------
@@ -109,7 +109,7 @@ class _Question:
 
     @staticmethod
     def of(result: Certified, L: Any, strong_convexity: Any) -> _Question:
-        smoothness, d = read_smoothness(L), result.d
+        smoothness, d = proved_smoothness(L), result.d
         if smoothness.d != d:
             msg = f"L is {smoothness.d}×{smoothness.d} but the result is for d={d}"
             raise ValueError(msg)

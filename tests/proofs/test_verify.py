@@ -27,6 +27,7 @@ from shared.certificates import is_true_of_the_answer
 from shared.goals import GOALS, arguments_of
 from stepsize_opt import (
     DiagonalSketch,
+    EstimatedSmoothness,
     FiniteSketch,
     Identity,
     LowRankPlusDiagonal,
@@ -609,6 +610,9 @@ def test_what_has_no_certificate_is_refused(tmp_path: Path) -> None:
     large = np.arange(1.0, LARGEST + 2.0)
     with pytest.raises(ValueError, match=f"at most {LARGEST}"):
         write_certificate(optimal_stepsize(np.diag(large), Identity(len(large))), np.diag(large), path)
+    estimate = EstimatedSmoothness(np.eye(2), 1.5, "two Hessians")
+    with pytest.raises(TypeError, match="L is estimated"):
+        write_certificate(optimal_stepsize(estimate, RandK(2, 1)), estimate, path)
     clients = optimal_distributed_stepsize([np.eye(2)], RandK(2, 1), epsilon2=1.0, initial_gap=1.0, delta_inf=0.1)
     with pytest.raises(TypeError, match="one node"):
         write_certificate(clients, np.eye(2), path)  # type: ignore[arg-type]
