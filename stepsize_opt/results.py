@@ -2,7 +2,7 @@
 
 from stepsize_opt.clients import DistributedResult as DistributedResult
 from stepsize_opt.limit import CompressionLimit as CompressionLimit
-from stepsize_opt.methods import SubspaceMethod as SubspaceMethod
+from stepsize_opt.limit import SubspaceMethod as SubspaceMethod
 from stepsize_opt.node import CvxpyForm as CvxpyForm
 from stepsize_opt.node import StepsizeCheck as StepsizeCheck
 from stepsize_opt.node import StepsizeResult as StepsizeResult

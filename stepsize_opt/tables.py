@@ -286,12 +286,14 @@ def _short(value: float) -> str:
 
 
 # Columns of words, aligned to the left; all others are numbers.
-_WORDS = ("method", "stepsize", "seeds", "sketch", "status")
+_WORDS = ("method", "stepsize", "seeds", "sketch", "status", "note")
 _FORMATS: dict[str, Callable[[Any], str]] = {
     "rate": lambda value: f"{value:.6g}",
     "descent rate": lambda value: f"{value:.6g}",
     "rounds": _short,
     "floats": _short,
+    "descent": _short,
+    "printed": _short,
     "client": _short,
     "server": _short,
     "share of limit": lambda value: f"{100.0 * value:.1f}%",

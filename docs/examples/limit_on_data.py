@@ -37,9 +37,9 @@ def runs(name: str, reg: float, iterations: int) -> str:
     cells = []
     for basis in BASES:
         method = optimal_method(L, k, basis=basis)
-        cells.append(_end(run(f, method.D, method.sketch, algorithm=method, iterations=iterations)))
+        cells.append(_end(run(f, method, iterations=iterations)))
     method = optimal_method(L, k, goal="euclidean")
-    cells.append(_end(run(f, method.D, method.sketch, algorithm=method, iterations=iterations)))
+    cells.append(_end(run(f, method, iterations=iterations)))
     for algorithm in ("det-CGD1", "det-CGD2"):
         sketch = RandK(f.d, k)
         D = optimal_stepsize(L, sketch, algorithm=algorithm).D

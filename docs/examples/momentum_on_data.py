@@ -37,19 +37,12 @@ def floats_per_nat(name, reg):
 def run_until(f, least, method, seed):
     """Floats that the subspace method sends until f − f* ≤ LEVEL."""
     rng, sent = np.random.default_rng(seed), 0
-    rounds = method.compressor()
-    x = np.zeros(f.d)
-    state = rounds.start(x) if method.momentum else None
-    while float(f.value(x[None])[0]) - least > LEVEL:
-        point = x if state is None else rounds.point(state)
-        draw = rounds.draw(rng)
-        numbers = rounds.encode(f.gradient(point[None])[0], draw)
+    state = method.start(np.zeros(f.d))
+    while float(f.value(state.x[None])[0]) - least > LEVEL:
+        draw = method.draw(rng)
+        numbers = method.encode(f.gradient(method.point(state)[None])[0], draw)
         sent += numbers.size
-        if state is None:
-            x = x - rounds.decode(numbers, draw)
-        else:
-            state = rounds.advance(state, numbers, draw)
-            x = state.x
+        state = method.advance(state, numbers, draw)
     return sent
 
 

@@ -23,7 +23,7 @@ class OwnSubspace(Method):
     name: ClassVar[str] = "own-subspace"
     update: ClassVar[str] = "x⁺ = x − C S Cᵀ ∇f(x), CCᵀ = D, CᵀLC diagonal"
 
-    def check(self, sketches: Sequence[Sketch], *, scalar: bool, clients: bool) -> None:
+    def check(self, sketches: Sequence[Sketch]) -> None:
         for sketch in sketches:
             if not isinstance(sketch, RandK):
                 msg = f"{self.name} needs the same second moment of every coordinate: RandK(d, k), got {sketch}"

@@ -162,7 +162,7 @@ def _solve_condition(family: Family, pattern: Pattern, settings: Settings, optio
 def _most_condition_unknowns(Q: PositiveMap, pattern: Pattern) -> int:
     """How many unknowns a factorised system of the condition may have."""
     if not pattern.is_full:
-        return Sizes.PATTERN_DENSE_UNKNOWNS
+        return Sizes.DENSE_UNKNOWNS
     if is_graded(Q):
         return 0
     d = Sizes.CONDITION_DENSE_ENTRYWISE if Q.is_entrywise else Sizes.CONDITION_DENSE
@@ -214,12 +214,12 @@ def _solve_floor(family: Family, floor: Matrix, pattern: Pattern, settings: Sett
     Where G of a warm start is nearly singular, the path breaks down at its first step.
     """
     progress: Progress[FloorPoint] = Progress(pattern.d, Limits.of(settings, _MOST_METRIC_STEPS), *_FLOOR)
-    unknowns = listed(family.Q, pattern, Sizes.FLOOR_DENSE_UNKNOWNS_AFTER_BREAKDOWN)
+    unknowns = listed(family.Q, pattern)
     whitened = Whitening(family, pattern)
     formers: tuple[Former, ...] = (whitened,)
     if unknowns is not None:
         dense = Factorised(family, pattern, unknowns)
-        first = listed(family.Q, pattern, Sizes.FLOOR_DENSE_UNKNOWNS) is not None
+        first = listed(family.Q, pattern, Sizes.DENSE_UNKNOWNS) is not None
         formers = (dense, whitened) if first else (whitened, dense)
     problem = Floor(family, floor, formers, settings.tol, progress.work)
     warm, status = _warm_stepsize(settings, pattern), Status.INACCURATE

@@ -197,7 +197,7 @@ def optimal_distributed_stepsize(
     clients = read_clients(smoothness, sketch, mean_smoothness)
     targets = Targets(epsilon2, initial_gap, delta_inf, len(clients.matrices))
     pattern = pattern_of(structure, clients.d)
-    method.check(clients.sketches, scalar=pattern.is_scalar, clients=True)
+    method.check(clients.sketches)
     check_solver(solver, settings.extra)
     if seeds == "shared":
         if clients.common_sketch is None:

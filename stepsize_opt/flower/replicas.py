@@ -22,8 +22,7 @@ import numpy as np
 from flwr.app import ArrayRecord
 
 from stepsize_opt.flower.wire import Layout, pack_places, require, unpack_places
-from stepsize_opt.methods import Compressor, Feedback, MomentumState, MomentumStep, SubspaceMethod, exchange, largest
-from stepsize_opt.results import StepsizeResult
+from stepsize_opt.methods import Compressor, Feedback, State, exchange, largest
 from stepsize_opt.sketches import generators
 from stepsize_solvers.programs import Indices, Vector
 
@@ -48,9 +47,11 @@ class SharedDraws(_Point):
     z: Vector | None
 
     def point(self, *, training: bool) -> Vector:
-        if self.z is None or not training:
-            return self.x
-        return np.asarray(self.method.point(MomentumState(self.x, self.z, self.version)))
+        return np.asarray(self.method.point(self.state)) if training else self.x
+
+    @property
+    def state(self) -> State:
+        return State(self.x, self.z, self.version)
 
     @property
     def floats(self) -> int:
@@ -63,12 +64,9 @@ class SharedDraws(_Point):
     def apply(self, packet: bytes) -> None:
         numbers = np.frombuffer(packet, dtype=self.layout.dtype).astype(np.float64)
         draw = self.method.draw(self.rng)
-        if self.z is None:
-            self.x = self.layout.rounded(self.x - self.method.decode(numbers, draw))
-        else:
-            state = self.method.advance(MomentumState(self.x, self.z, self.version), numbers, draw)
-            self.x, self.z = self.layout.rounded(state.x), self.layout.rounded(state.z)
-        self.version += 1
+        state = self.method.advance(self.state, numbers, draw)
+        self.x, self.version = self.layout.rounded(state.x), state.rounds
+        self.z = None if state.z is None else self.layout.rounded(state.z)
 
     def fields(self) -> dict[str, Any]:
         momentum = {} if self.z is None else {"z": self.z.astype(self.layout.dtype).tobytes()}
@@ -132,13 +130,17 @@ Replica = SharedDraws | FeedbackReplica
 
 def save_replica(replica: Replica) -> tuple[ArrayRecord, dict[str, Any]]:
     """Return x as the app's arrays, and the rest by names; a newcomer gets both, and a client keeps both."""
-    kind = type(replica.method).__name__
+    kind = _kind(replica.method)
     return replica.layout.record(replica.x), {"kind": kind, "version": replica.version, **replica.fields()}
+
+
+def _kind(method: Any) -> str:
+    return type(method).__name__ + ("" if getattr(method, "memory", None) is None else " with momentum")
 
 
 def load_replica(method: Any, arrays: ArrayRecord, fields: Mapping[str, Any]) -> Replica:
     """Return the replica that was saved; raise ValueError where the server runs another method."""
-    theirs, ours = fields["kind"], type(method).__name__
+    theirs, ours = fields["kind"], _kind(method)
     require(theirs == ours, f"the server runs {theirs}, but compress_mod was given {ours}")
     layout = Layout.of(arrays, method.d)
     common = method, layout, layout.vector(arrays), int(fields["version"])
@@ -159,16 +161,16 @@ def first_replica(method: Any, arrays: ArrayRecord, seed: int) -> Replica:
     x = layout.vector(arrays)
     if isinstance(method, Feedback):
         return FeedbackReplica(method, layout, x, 0, np.zeros(layout.d), 0.0, 1.0)
-    return SharedDraws(method, layout, x, 0, generators(seed, 1)[0], x if isinstance(method, MomentumStep) else None)
+    return SharedDraws(method, layout, x, 0, generators(seed, 1)[0], method.start(x).z)
 
 
 def read_method(value: Any) -> Any:
     """Return the method of a result, or what is one; raise TypeError or ValueError for any other."""
-    if isinstance(value, StepsizeResult | SubspaceMethod):
+    if hasattr(value, "compressor"):
         value = value.compressor()
     own_places = not isinstance(value, Feedback) or value.places == "own"
     require(own_places, "places='shared' is for an all-reduce; here every client chooses its own: Feedback(L, k)")
-    if not isinstance(value, Compressor | MomentumStep | Feedback):
+    if not isinstance(value, Compressor | Feedback):
         known = "CompressedStep.of(D, sketch), optimal_method(L, k) or Feedback(L, k, clients=n)"
         msg = f"the compressor must be a method such as {known}, got {value!r}"
         raise TypeError(msg)

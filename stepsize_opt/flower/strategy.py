@@ -247,8 +247,8 @@ class SharedSeedStrategy(Rounds):
     Parameters
     ----------
     method
-        ``CompressedStep``, the subspace method, the ``compressor()`` of a result with ``momentum=True``, or the result
-        itself; the same as the clients'.
+        ``CompressedStep``, the method of ``optimal_method``, or a result with ``compressor()``; the same as the
+        clients'.
     min_available_nodes
         The number n of clients.  Once n nodes have connected, the n with the smallest ids are the clients.
     fraction_train

@@ -17,13 +17,13 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy import sparse
 
 from stepsize_opt.goals import Goal
-from stepsize_opt.inputs import REGULARISE, SMOOTHNESS_REMEDY, Scaling, positive_number
+from stepsize_opt.inputs import REGULARISE, SMOOTHNESS_REMEDY, Scaling, positive_number, read_only
 from stepsize_opt.large import (
     DiagonalStepsize,
     InverseStepsize,
@@ -33,12 +33,12 @@ from stepsize_opt.large import (
     large_problem,
     solve_large,
 )
+from stepsize_opt.limit.answers import CompressionLimit
+from stepsize_opt.limit.subspace import SubspaceMethod
 from stepsize_opt.proofs import (
     UNIT,
     Certificate,
     Enclosed,
-    Evaluation,
-    InBasis,
     Interval,
     LowRankCondition,
     Pair,
@@ -46,6 +46,7 @@ from stepsize_opt.proofs import (
     eigenvalue_bounds,
     exp_down,
     first_proved,
+    is_feasible,
     is_proved_definite,
     largest_floor,
     log_det_from_below,
@@ -60,28 +61,15 @@ from stepsize_opt.smoothness import (
     LowRankPlusDiagonal,
     MatrixSmoothness,
     NeedsDense,
+    ProvedDirections,
     Smoothness,
-    Spectrum,
     inverse_of,
 )
 from stepsize_solvers.numerics.linalg import blas_threads
 from stepsize_solvers.programs import DiagonalPlusScaled, Matrix, Pattern, Program, Settings, Vector
 
+LARGEST_LOSS = 0.1  # a proof that takes a larger share of D has failed
 SMALLEST_BUDGET = 1e-100  # below it underflow counts beside products with D ≈ (k/d)L⁻¹
-
-
-class Subspace(NamedTuple):
-    """Directions A with AᵀLA ⪯ I, the sketch that draws columns J of them, and D ⪯ E[A_J A_Jᵀ] with its certificate.
-
-    defect: a bound on ‖AᵀLA − I‖; weights: w of the update of z, with momentum.
-    """
-
-    directions: Any
-    sketch: SystematicSampling
-    D: Any
-    certificate: Certificate
-    defect: float
-    weights: Vector | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,12 +86,41 @@ class LimitProblem(ABC):
         """d log of the limit, from above."""
 
     @abstractmethod
-    def best(self) -> tuple[Any, Vector, Certificate]:
-        """Return a D at the limit, the probabilities of its directions (empty if unknown) and its certificate."""
+    def best(self) -> CompressionLimit:
+        """Return the limit with a D that has it."""
 
     @abstractmethod
-    def subspace(self, basis: str) -> Subspace:
-        """Return the parts of the subspace method with the directions of a basis."""
+    def subspace(self, basis: str) -> SubspaceMethod:
+        """Return the subspace method with the directions of a basis."""
+
+    def limit(self, D: Any, h: Vector, certificate: Certificate) -> CompressionLimit:
+        """Return the limit of a D at it; h: the probabilities of its directions, empty if they are unknown."""
+        return CompressionLimit(self.k, self.goal.name, locked(D), read_only(h), certificate, self.momentum)
+
+    def method(self, basis: str, **parts: Any) -> SubspaceMethod:
+        """Return the subspace method of its parts."""
+        own: dict[str, Any] = {"k": self.k, "goal": self.goal.name}
+        return SubspaceMethod(basis=basis, **own, **{name: locked(part) for name, part in parts.items()})
+
+    @property
+    def momentum(self) -> bool:
+        """Whether the method keeps two vectors."""
+        return self.goal.momentum
+
+    def floor_probabilities(self, values: Vector) -> Vector:
+        """Return h of the largest t, from the eigenvalues ℓ of LM⁻¹: h ≥ tℓ, with momentum h ≥ t√ℓ."""
+        return floor_probabilities(np.sqrt(values) if self.momentum else values, self.k)
+
+    def near_limit(self, certificate: Certificate) -> Certificate:
+        """Return the certificate; raise Unproved for one that is far from the limit."""
+        if not certificate.gap <= LARGEST_LOSS:
+            share = f"{math.exp(-certificate.gap):.1%}"
+            msg = (
+                f"the eigenvalues of L lie too far apart for goal={self.goal.name!r} in float64: what is "
+                f"proved of D is {share} of the limit; {REGULARISE}"
+            )
+            raise self.unproved(msg)
+        return self.goal.proved(certificate)
 
     def unproved(self, reason: str) -> Unproved:
         """Return the error for a D that float64 does not prove: a tiny budget is named before anything else."""
@@ -119,6 +136,11 @@ def read_budget(k: object, d: int) -> float:
         msg = f"k must be at most d={d}, got {k}: with d floats per round the step L⁻¹∇f itself can be sent"
         raise ValueError(msg)
     return budget
+
+
+def locked(value: Any) -> Any:
+    """Return a value, read-only if it is an array."""
+    return read_only(value) if isinstance(value, np.ndarray) else value
 
 
 def equal_probabilities(d: int, k: float) -> Vector:
@@ -146,9 +168,6 @@ def floor_probabilities(values: Vector, k: float) -> Vector:
     return np.asarray(np.clip(level[m], least, 1.0))
 
 
-LARGEST_LOSS = 0.1  # a proof that takes a larger share of D has failed
-
-
 @dataclass(frozen=True, eq=False)
 class FormedLimit(LimitProblem):
     """The limit of an L by its entries."""
@@ -171,73 +190,72 @@ class FormedLimit(LimitProblem):
     @property
     def upper_bound(self) -> float:
         with blas_threads(self.L.d):
-            return self.L.bounds(self.M).log_bound(self.k)
+            bound = self.L.bounds(self.M, momentum=self.momentum).log_bound(self.k)
+            return 0.5 * bound if self.momentum else bound  # with momentum it is that of t²
 
-    def best(self) -> tuple[Matrix, Vector, Certificate]:
+    def best(self) -> CompressionLimit:
         with blas_threads(self.L.d):
-            h, rough = self._rough()
-            D = _attainable(self.L.todense(), rough, self.k)
+            h = self._probabilities
+            D = _attainable(self.L.todense(), self._rough(h), self.k)
             if D is None:
                 msg = f"L is too close to singular for a proof of this goal in float64; {SMOOTHNESS_REMEDY}"
                 raise self.unproved(msg)
-            return D, h, self.certificate(D)
+            return self.limit(D, h, self.certificate(D))
 
-    def _rough(self) -> tuple[Vector, Matrix]:
-        """Return h and D in plain floating point."""
+    @cached_property
+    def _probabilities(self) -> Vector:
+        if self.M is None:
+            return equal_probabilities(self.L.d, self.k)
+        return self.floor_probabilities(self.L.spectrum(self.M).values)
+
+    def _rough(self, h: Vector) -> Matrix:
+        """Return D in plain floating point."""
         M, k, d = self.M, self.k, self.L.d
         if M is None:
-            return equal_probabilities(d, k), (k / d) * self.L.inverse()
+            return (k / d) * self.L.inverse()
         spectrum = self.L.spectrum(M)
-        h = floor_probabilities(spectrum.values, k)
         t = k / float(spectrum.values.sum())
-        if t * float(spectrum.values.max()) > 1.0:
-            return h, spectrum.matrix(h)
-        return h, (t / M) * np.eye(d) if isinstance(M, float | int) else t * inverse_of(M)
+        if self.momentum or t * float(spectrum.values.max()) > 1.0:
+            return spectrum.matrix(h)
+        return (t / M) * np.eye(d) if isinstance(M, float | int) else t * inverse_of(M)
 
-    def subspace(self, basis: str) -> Subspace:
+    def subspace(self, basis: str) -> SubspaceMethod:
         with blas_threads(self.L.d):
-            h = equal_probabilities(self.L.d, self.k)
-            if self.M is not None:
-                h = floor_probabilities(self.L.spectrum(self.M).values, self.k)
             A, defect = self.L.directions(basis, 1.0 if self.M is None else self.M)
-            sketch = SystematicSampling(rounded_to_budget(h, self.k))
-            scaling = self._scaling
-            D = scaling.times(proved_mean(A / scaling.factors[:, None], sketch.p))
-            return Subspace(A, sketch, D, self.certificate(D), defect)
+            sketch = SystematicSampling(rounded_to_budget(self._probabilities, self.k))
+            X = A / self._scaling.factors[:, None]
+            D = self._scaling.times(proved_mean(X, sketch.p))
+            certificate, weights = self._with_weights(X, sketch.p) if self.momentum else (self.certificate(D), None)
+            parts = {"directions": A, "sketch": sketch, "weights": weights}
+            return self.method(basis, D=D, certificate=certificate, defect=defect, **parts)
+
+    def _with_weights(self, X: Matrix, h: Vector) -> tuple[Certificate, Vector]:
+        """Return the certificate of momentum and w of the update of z, for the directions Λ⁻¹A."""
+        values, exact = self.L.spectrum(1.0 if self.M is None else self.M).values, Pair.exact(X)
+        mean = (exact * values[None, :] @ exact.T).rounded().symmetric()
+        weights, t = weights_of_share(h, values, largest_floor(mean, self._curvature))
+        return self.near_limit(certificate_of_rate(t, self.upper_bound, self.L.d)), weights
 
     def certificate(self, D: Matrix) -> Certificate:
         """Certify a D that is known to be attainable: log det D or d log t from below, and the limit from above.
 
         Raises Unproved where the floats of D are too coarse to come near the limit.
         """
-        return self.near_limit(self._certificate(D))
-
-    def near_limit(self, certificate: Certificate) -> Certificate:
-        """Return the certificate; raise Unproved for one that is far from the limit."""
-        if not certificate.gap <= LARGEST_LOSS:
-            share = f"{math.exp(-certificate.gap):.1%}"
-            msg = (
-                f"the eigenvalues of L lie too far apart for goal={self.goal.name!r} in float64: what is "
-                f"proved of D is {share} of the limit; {REGULARISE}"
-            )
-            raise self.unproved(msg)
-        return self.goal.proved(certificate)
-
-    def _certificate(self, D: Matrix) -> Certificate:
-        scaling, d = self._scaling, len(D)
-        scaled = scaling.over(D)
+        scaled = self._scaling.over(D)
         if self.M is None:
-            below = log_det_from_below(scaled)
-            lower = -math.inf if below is None else below
-            return (
-                Certificate(below is not None, 0.0, lower, math.inf, d)
-                .rescaled(scaling.factors)
-                .bounded(self.upper_bound)
-            )
-        t = largest_floor(Enclosed.exact(scaled), self._curvature)
-        if t <= 0.0:
-            return Certificate(False, 0.0, -math.inf, self.upper_bound, d)
-        return Certificate(True, 0.0, (d * Interval.exact(t).log()).low, self.upper_bound, d)
+            return self.near_limit(self._of_determinant(scaled))
+        if self.momentum:
+            square = sandwich(scaled, self._scaling.times(self.L.todense()), scaled).symmetric()
+            t = Interval.exact(largest_floor(square, self._curvature)).sqrt().low
+        else:
+            t = largest_floor(Enclosed.exact(scaled), self._curvature)
+        return self.near_limit(certificate_of_rate(t, self.upper_bound, len(D)))
+
+    def _of_determinant(self, scaled: Matrix) -> Certificate:
+        below = log_det_from_below(scaled)
+        lower = -math.inf if below is None else below
+        certificate = Certificate(below is not None, 0.0, lower, math.inf, len(scaled))
+        return certificate.rescaled(self._scaling.factors).bounded(self.upper_bound)
 
     @cached_property
     def _scaling(self) -> Scaling:
@@ -265,9 +283,7 @@ def _attainable(L: Matrix, D: Matrix, k: float) -> Matrix | None:
         candidate = scaling.over(rounded)
         if exact.inner(Pair.exact(candidate)).high > k:
             return None
-        # In the basis of D rounding counts least, but the plain proof is the cheaper one.
-        proved = Evaluation(program, candidate).feasible or InBasis(program, candidate).feasible
-        return rounded if proved else None
+        return rounded if is_feasible(program, candidate) else None
 
     return first_proved((0.0, *losses(len(B) * UNIT, LARGEST_LOSS)), lowered)
 
@@ -317,47 +333,87 @@ class ThinLimit(LimitProblem):
         return self.goal.name == "descent"
 
     @property
+    def _mu(self) -> float:
+        return self.goal.M if isinstance(self.goal.M, float) else 1.0
+
+    @property
     def upper_bound(self) -> float:
+        if self.momentum:
+            return self._momentum_ends[1]
         if self._is_determinant:
             bounds = LimitBounds(self.L.d, self.L.near_one.log_det())
             return bounds.scaled(2 * self.L.power).log_bound(self.k)
         return self._as_given(*self._multiple_of_identity())[1].upper_bound
 
-    def best(self) -> tuple[StepsizeOperator, Vector, Certificate]:
+    def best(self) -> CompressionLimit:
         L = self.L.near_one
+        if self.momentum:
+            return self._best_of_momentum()
         if self._is_determinant:
             inverse, certificate = self._as_given(*self._share_of_inverse(L.d / self.k))
-            return inverse, equal_probabilities(L.d, self.k), certificate
+            return self.limit(inverse, equal_probabilities(L.d, self.k), certificate)
         multiple, bounds = self._multiple_of_identity()
         given, certificate = self._as_given(multiple, bounds)
         if sparse.issparse(L.U) or not L.has_constant_shift:
-            return given, np.empty(0), certificate
+            return self.limit(given, np.empty(0), certificate)
         # λI + UUᵀ has the eigenvalues of λI + UᵀU, and λ for all other directions.
         low_rank = np.maximum(np.linalg.eigvalsh(L.U.T @ L.U)[-L.d :], 0.0)
         values = L.shift[0] + np.concatenate([np.zeros(L.d - len(low_rank)), low_rank])
-        return given, np.minimum(values * multiple.x[0], 1.0), certificate
+        return self.limit(given, np.minimum(values * multiple.x[0], 1.0), certificate)
 
-    def subspace(self, basis: str) -> Subspace:
-        L, what = self.L.near_one, f"the subspace method for goal={self.goal.name!r}"
+    def _best_of_momentum(self) -> CompressionLimit:
+        """Return a multiple of I below the best D, which is a multiple of L^{−½} unless budget is left."""
+        lower, upper = self._momentum_ends
+        low, high = self._eigenvalues
+        h = self.floor_probabilities(low)
+        D, _ = self._multiple_of_identity(float((h / high).min()) * (1.0 - 8.0 * UNIT))  # D has eigenvalues h/ℓ
+        return self.limit(D.scaled(-self.L.power), h, Certificate(True, 0.0, lower, upper, self.L.d))
+
+    def subspace(self, basis: str) -> SubspaceMethod:
         if self._is_determinant:
-            if basis != "root":
-                msg = f"basis must be 'root' for goal='descent' and a LowRankPlusDiagonal, got {basis!r}"
-                raise NeedsDense(msg)
-            L.require_dense_factor(what)
-            found = L.directions(basis)
-            sketch = SystematicSampling(rounded_to_budget(equal_probabilities(L.d, self.k), self.k))
-            # AᵀLA ⪰ least·I is AAᵀ ⪰ least·L⁻¹, so that E[G] ⪰ min h·least·L⁻¹.
-            share = float(sketch.p.min()) * found.least * (1.0 - 2.0 * UNIT)
-            D, certificate = self._as_given(*self._share_of_inverse(1.0 / share))
+            return self._subspace_by_root(basis)
+        L, what = self.L.near_one, "momentum" if self.momentum else f"the subspace method for goal={self.goal.name!r}"
+        L.require_eigenvectors(what)
+        found = L.directions(basis)
+        values = np.ones(L.d)
+        values[: len(found.basis.values)] += found.basis.values
+        sketch = SystematicSampling(rounded_to_budget(self.floor_probabilities(values), self.k))
+        if self.momentum:
+            D, certificate, weights = self._with_weights(found, values, sketch.p)
         else:
-            L.require_eigenvectors(what)
-            found = L.directions(basis)
-            values = np.ones(L.d)
-            values[: len(found.basis.values)] += found.basis.values
-            sketch = SystematicSampling(rounded_to_budget(floor_probabilities(values, self.k), self.k))
             t = float(self._multiple_of_identity()[0].x[0]) * float(L.shift[0])
-            D, certificate = self._as_given(*self._multiple_of_identity(found.mean_from_below(sketch.p, t)))
-        return Subspace(found.A.scaled(-self.L.power), sketch, D, certificate, found.defect)
+            multiple = self._multiple_of_identity(found.mean_from_below(sketch.p, t))
+            D, certificate, weights = *self._as_given(*multiple), None
+        return self._method(basis, found, sketch=sketch, D=D, certificate=certificate, weights=weights)
+
+    def _subspace_by_root(self, basis: str) -> SubspaceMethod:
+        if basis != "root":
+            msg = f"basis must be 'root' for goal='descent' and a LowRankPlusDiagonal, got {basis!r}"
+            raise NeedsDense(msg)
+        L = self.L.near_one
+        L.require_dense_factor(f"the subspace method for goal={self.goal.name!r}")
+        found = L.directions(basis)
+        sketch = SystematicSampling(rounded_to_budget(equal_probabilities(L.d, self.k), self.k))
+        # AᵀLA ⪰ least·I is AAᵀ ⪰ least·L⁻¹, so that E[G] ⪰ min h·least·L⁻¹.
+        share = float(sketch.p.min()) * found.least * (1.0 - 2.0 * UNIT)
+        D, certificate = self._as_given(*self._share_of_inverse(1.0 / share))
+        return self._method(basis, found, sketch=sketch, D=D, certificate=certificate)
+
+    def _method(self, basis: str, found: ProvedDirections, **parts: Any) -> SubspaceMethod:
+        """Return the method of directions near one, in the units of the L that was given."""
+        return self.method(basis, directions=found.A.scaled(-self.L.power), defect=found.defect, **parts)
+
+    def _with_weights(
+        self, found: ProvedDirections, values: Vector, h: Vector
+    ) -> tuple[StepsizeOperator, Certificate, Vector]:
+        """Return D, the certificate of momentum and w of the update of z."""
+        a, n = float(self.L.near_one.shift[0]), self.L.power
+        # A Diag(values) Aᵀ ⪰ share/a; the weights are in the units of the L that was given.
+        share = found.mean_from_below(values, 1.0) * a * (1.0 - 8.0 * UNIT)
+        weights, t = weights_of_share(h, values * (math.ldexp(a, 2 * n) / self._mu), share)
+        certificate = self.near_limit(certificate_of_rate(t, self.upper_bound, self.L.d))
+        D, _ = self._multiple_of_identity(found.mean_from_below(h, float((h / values).min())))
+        return D.scaled(-n), certificate, weights
 
     def _as_given(self, D: StepsizeOperator, certificate: Certificate) -> tuple[StepsizeOperator, Certificate]:
         """Return D and its certificate, for the goal, in the units of the L that was given.
@@ -366,8 +422,7 @@ class ThinLimit(LimitProblem):
         """
         d, n = self.L.d, self.L.power
         moved = certificate.moved(-2 * n * d)
-        mu = self.goal.M if isinstance(self.goal.M, float) else 1.0
-        return D.scaled(-n), moved.shifted(d * Interval.exact(mu).log())
+        return D.scaled(-n), moved.shifted(d * Interval.exact(self._mu).log())
 
     def _share_of_inverse(self, q: float) -> tuple[InverseStepsize, Certificate]:
         """Return D next to (qL)⁻¹ and below it by proof; its log det from below, the limit from above.
@@ -391,7 +446,7 @@ class ThinLimit(LimitProblem):
     def _scalar(self) -> LargeAnswer:
         """The best γI ⪯ L⁻¹."""
         problem = large_problem(self.L.near_one, DiagonalPlusScaled.identity(self.L.d))
-        return solve_large(LargeQuestion(problem, "scalar"), Settings())
+        return solve_large(LargeQuestion(problem, "scalar", "paper"), Settings())
 
     def _multiple_of_identity(self, t: float | None = None) -> tuple[DiagonalStepsize, Certificate]:
         """Return tI with tI ⪯ L⁻¹ and t tr L ≤ k proved, or a smaller t; d log t from below, the limit from above.
@@ -410,83 +465,6 @@ class ThinLimit(LimitProblem):
         certificate = Certificate(True, 0.0, lower, upper, d)
         return DiagonalStepsize(np.full(d, value)), certificate
 
-
-@dataclass(frozen=True, eq=False)
-class FormedMomentum(FormedLimit):
-    """The limit of momentum for an L by its entries."""
-
-    @property
-    def upper_bound(self) -> float:
-        with blas_threads(self.L.d):
-            return 0.5 * self.L.bounds(self.M, momentum=True).log_bound(self.k)
-
-    @property
-    def _spectrum(self) -> Spectrum:
-        return self.L.spectrum(1.0 if self.M is None else self.M)
-
-    def _rough(self) -> tuple[Vector, Matrix]:
-        spectrum = self._spectrum
-        h = floor_probabilities(np.sqrt(spectrum.values), self.k)
-        return h, spectrum.matrix(h)
-
-    def _certificate(self, D: Matrix) -> Certificate:
-        scaled = self._scaling.over(D)
-        square = sandwich(scaled, self._scaling.times(self.L.todense()), scaled).symmetric()
-        t = Interval.exact(largest_floor(square, self._curvature)).sqrt().low
-        return certificate_of_rate(t, self.upper_bound, len(D))
-
-    def subspace(self, basis: str) -> Subspace:
-        with blas_threads(self.L.d):
-            values = self._spectrum.values
-            A, defect = self.L.directions(basis, 1.0 if self.M is None else self.M)
-            sketch = SystematicSampling(rounded_to_budget(floor_probabilities(np.sqrt(values), self.k), self.k))
-            X = A / self._scaling.factors[:, None]
-            exact = Pair.exact(X)
-            mean = (exact * values[None, :] @ exact.T).rounded().symmetric()
-            weights, t = weights_of_share(sketch.p, values, largest_floor(mean, self._curvature))
-            certificate = self.near_limit(certificate_of_rate(t, self.upper_bound, self.L.d))
-            D = self._scaling.times(proved_mean(X, sketch.p))
-            return Subspace(A, sketch, D, certificate, defect, weights)
-
-
-@dataclass(frozen=True, eq=False)
-class ThinMomentum(ThinLimit):
-    """The limit of momentum for L = UUᵀ + aI that is never formed: its eigenvalues are those of UᵀU + aI, and a."""
-
-    @property
-    def upper_bound(self) -> float:
-        return self._ends[1]
-
-    def best(self) -> tuple[StepsizeOperator, Vector, Certificate]:
-        """Return a multiple of I below the best D, which is a multiple of L^{−½} unless budget is left."""
-        lower, upper = self._ends
-        low, high = self._eigenvalues
-        h = floor_probabilities(np.sqrt(low), self.k)
-        D, _ = self._multiple_of_identity(float((h / high).min()) * (1.0 - 8.0 * UNIT))  # D has eigenvalues h/ℓ
-        return D.scaled(-self.L.power), h, Certificate(True, 0.0, lower, upper, self.L.d)
-
-    def subspace(self, basis: str) -> Subspace:
-        L, n = self.L.near_one, self.L.power
-        L.require_eigenvectors("momentum")
-        found, a = L.directions(basis), float(L.shift[0])
-        values = np.ones(L.d)
-        values[: len(found.basis.values)] += found.basis.values
-        sketch = SystematicSampling(rounded_to_budget(floor_probabilities(np.sqrt(values), self.k), self.k))
-        h = sketch.p
-        # A Diag(values) Aᵀ ⪰ share/a; the weights are in the units of the L that was given.
-        share = found.mean_from_below(values, 1.0) * a * (1.0 - 8.0 * UNIT)
-        weights, t = weights_of_share(h, values * (math.ldexp(a, 2 * n) / self._mu), share)
-        certificate = certificate_of_rate(t, self.upper_bound, L.d)
-        if not certificate.gap <= LARGEST_LOSS:
-            msg = "the eigenvalues of L lie too far apart for momentum in float64; use L.todense()"
-            raise self.unproved(msg)
-        D, _ = self._multiple_of_identity(found.mean_from_below(h, float((h / values).min())))
-        return Subspace(found.A.scaled(-n), sketch, D.scaled(-n), certificate, found.defect, weights)
-
-    @property
-    def _mu(self) -> float:
-        return self.goal.M if isinstance(self.goal.M, float) else 1.0
-
     @cached_property
     def _eigenvalues(self) -> tuple[Vector, Vector]:
         """Bounds from below and above on the eigenvalues of L near one, ascending.
@@ -501,7 +479,7 @@ class ThinMomentum(ThinLimit):
         return low * (1.0 - 2.0 * UNIT), high * (1.0 + 2.0 * UNIT)
 
     @cached_property
-    def _ends(self) -> tuple[float, float]:
+    def _momentum_ends(self) -> tuple[float, float]:
         """d log of the limit, from below and from above, in the units of the L that was given."""
         d = self.L.d
         low, high = (np.sqrt(end) for end in self._eigenvalues)

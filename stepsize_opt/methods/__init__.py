@@ -2,7 +2,6 @@
 
 from stepsize_opt.methods.base import (
     Algorithm as Algorithm,
-    Compress as Compress,
     Condition as Condition,
     DetCGD1 as DetCGD1,
     DetCGD2 as DetCGD2,
@@ -10,14 +9,15 @@ from stepsize_opt.methods.base import (
     Method as Method,
     SketchedGradient as SketchedGradient,
     get_method as get_method,
-    is_scalar as is_scalar,
     method_names as method_names,
 )
 from stepsize_opt.methods.steps import (
+    MOMENTUM_UPDATES as MOMENTUM_UPDATES,
+    Compress as Compress,
     CompressedStep as CompressedStep,
     Compressor as Compressor,
-    MomentumState as MomentumState,
-    MomentumStep as MomentumStep,
+    Momentum as Momentum,
+    State as State,
     weight as weight,
 )
 from stepsize_opt.methods.feedback import (
@@ -32,4 +32,3 @@ from stepsize_opt.methods.feedback import (
     exchange as exchange,
     largest as largest,
 )
-from stepsize_opt.methods.subspace import SubspaceMethod as SubspaceMethod, optimal_method as optimal_method

@@ -28,19 +28,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeAlias, final
 
-import numpy as np
-
 from stepsize_opt.inputs import enter_class
-from stepsize_opt.large import DiagonalStepsize, StepsizeOperator
 from stepsize_opt.sketches import Sketch
-from stepsize_solvers.numerics.linalg import sym
 from stepsize_solvers.programs import DiagonalPlusScaled, Matrix, PositiveMap
 
 # A method by its name, that of a class of one's own among them, or as an object.
 Algorithm: TypeAlias = "Literal['det-CGD1', 'det-CGD2'] | str | Method"
-
-# (V, B) ↦ (1/n) Σᵢ Sᵢ B vᵢ with fresh draws Sᵢ, for vectors vᵢ of s runs: V (s, n, d), answer (s, d); None for B = I.
-Compress: TypeAlias = Callable[[Matrix, Matrix | None], Matrix]
 
 _METHODS: dict[str, type[Method]] = {}
 
@@ -128,50 +121,8 @@ class Method(ABC):
             Every outcome of the sketch commutes with every D that is allowed, so that 𝒫(DLD) = D𝒫(L)D.
         """
 
-    def check(self, sketches: Sequence[Sketch], *, scalar: bool, clients: bool) -> None:  # noqa: B027
-        """Raise ValueError unless the method goes with the sketches, the stepsize and the number of nodes.
-
-        Parameters
-        ----------
-        sketches : sequence of Sketch
-            The sketch of the node, or of each client.
-        scalar : bool
-            Whether D is a multiple of the identity.
-        clients : bool
-            Whether the gradient comes from clients rather than from one node.
-        """
-
-    def step(self, gradients: Matrix, factors: Factors, compress: Compress) -> Matrix:
-        """Return (1/n) Σᵢ A Sᵢ B gᵢ, what is subtracted from x, for s runs side by side.
-
-        Parameters
-        ----------
-        gradients : numpy.ndarray
-            gᵢ = ∇fᵢ(x) of the n clients (one node: n = 1), shape (s, n, d).
-        factors : Factors
-            What ``factors`` returned.
-        compress : callable
-            (V, B) ↦ (1/n) Σᵢ Sᵢ B vᵢ with fresh draws, shape (s, d).
-
-        Returns
-        -------
-        numpy.ndarray
-            Shape (s, d).
-        """
-        sent = compress(gradients, factors.right)
-        return sent if factors.left is None else sent @ factors.left.T
-
-    def second_moment(self, D: Matrix, L: Matrix, sketch: Sketch) -> Matrix:
-        """Return T(D) = E[GᵀLG] in floating point; D and L symmetric, d×d."""
-        return np.asarray(self.moment(D, L, lambda M: sketch.second_moment(sym(M))))
-
-    def descent_metric(self, D: Matrix, L: Matrix, sketch: Sketch) -> Matrix:
-        """Return H = 2D − T(D) in floating point: E f(x⁺) ≤ f(x) − ½‖∇f(x)‖²_H; D and L symmetric, d×d."""
-        return np.asarray(2.0 * D - self.second_moment(D, L, sketch))
-
-    def variance(self, D: Matrix, L: Matrix, sketch: Sketch) -> Matrix:
-        """Return V(D) = E[(G − D)ᵀL(G − D)] in floating point; D and L symmetric, d×d."""
-        return np.asarray(self.moment(D, L, lambda M: sketch.centered_second_moment(sym(M))))
+    def check(self, sketches: Sequence[Sketch]) -> None:  # noqa: B027
+        """Raise ValueError unless the method goes with the sketch of the node, or with those of the clients."""
 
     def __str__(self) -> str:
         return self.name
@@ -207,17 +158,13 @@ def get_method(algorithm: str | Method) -> Method:
         return algorithm
     known = _METHODS.get(algorithm.lower()) if isinstance(algorithm, str) else None
     if known is None:
-        error = ValueError if isinstance(algorithm, str) else TypeError
-        msg = f"algorithm must be one of {', '.join(map(repr, method_names()))} or a Method, got {algorithm!r}"
-        raise error(msg)
+        kinds = f"algorithm must be one of {', '.join(map(repr, method_names()))} or a Method"
+        if isinstance(algorithm, str):
+            msg = f"{kinds}, got {algorithm!r}"
+            raise ValueError(msg)
+        msg = f"{kinds}, got a {type(algorithm).__name__}; what optimal_method returns has a stepsize of its own"
+        raise TypeError(msg)
     return known()
-
-
-def is_scalar(D: Matrix | StepsizeOperator) -> bool:
-    """Return whether D is a multiple of the identity, exactly."""
-    if isinstance(D, StepsizeOperator):
-        return isinstance(D, DiagonalStepsize) and bool(np.all(D.x == D.x[0]))
-    return bool(np.array_equal(D, D[0, 0] * np.eye(len(D))))
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,6 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from scipy import sparse
-from scipy.sparse.linalg import aslinearoperator
 
 from stepsize_opt.inputs import (
     Array,
@@ -45,8 +44,7 @@ from stepsize_opt.inputs import (
     real_number,
     whole_number,
 )
-from stepsize_opt.methods.subspace import optimal_method
-from stepsize_opt.smoothness import LowRankPlusDiagonal
+from stepsize_opt.smoothness import LowRankPlusDiagonal, proved_smoothness, read_smoothness
 from stepsize_solvers.programs import Indices, Matrix, Vector
 
 # τ and σ: an accepted step lowers f by at least c max(τ‖s‖², σ(‖s‖ + ρ)²).  From 0.1 to 0.3 for τ and up to 0.01 for σ,
@@ -122,20 +120,9 @@ def _is_matrix(L: Any) -> bool:
 
 
 def _directions(L: Any, basis: str) -> Any:
-    """Return A with AᵀLA ⪯ I: the array or operator of the subspace method."""
-    if isinstance(L, EstimatedSmoothness):
-        return _directions(L.matrix, basis)
-    if not isinstance(L, LowRankPlusDiagonal):
-        return optimal_method(L, 1, basis=basis).directions
-    if basis == "root":
-        return optimal_method(L, 1).directions
-    if L.has_constant_shift:
-        return optimal_method(L, 1, goal="euclidean").directions
-    # L = Diag(a)^½ (VVᵀ + I) Diag(a)^½: the eigenvectors in coordinates in which the diagonal part is the identity.
-    L.require_dense_factor("Feedback")
-    roots = np.sqrt(L.shift)
-    inner = optimal_method(LowRankPlusDiagonal(L.U / roots[:, None], 1.0), 1, goal="euclidean").directions
-    return aslinearoperator(sparse.diags_array(1.0 / roots)) @ inner
+    """Return A with AᵀLA ⪯ I, an array or an operator."""
+    smoothness = read_smoothness(L) if isinstance(L, EstimatedSmoothness) else proved_smoothness(L)
+    return smoothness.orthonormal_directions(basis)
 
 
 class SetupFloats(NamedTuple):

@@ -11,12 +11,15 @@ from typing import Any, Literal, TypeAlias
 from stepsize_opt.clients import optimal_distributed_stepsize
 from stepsize_opt.goals import (
     METRIC_GOALS,
+    WORDS,
     GoalName,
     coordinates_sent,
-    goal_class,
+    iterations_needed,
+    linear_iterations,
+    momentum_iterations,
 )
 from stepsize_opt.inputs import items, positive_number
-from stepsize_opt.limit import compression_limit, read_limit
+from stepsize_opt.limit import compression_limit, optimal_method, read_limit
 from stepsize_opt.methods import (
     WORST_CASE_RATE,
     CompressedStep,
@@ -24,7 +27,6 @@ from stepsize_opt.methods import (
     DetCGD2,
     Feedback,
     Method,
-    optimal_method,
 )
 from stepsize_opt.node import optimal_stepsize
 from stepsize_opt.planning.problem import Budget, Problem
@@ -71,7 +73,10 @@ class Target:
         if not rate > 0.0:
             msg = "no rate above 0 is proved of its D in float64"
             raise Unproved(msg)
-        return goal_class(self.goal, momentum).rounds(rate, self.accuracy, self.initial_gap)
+        if momentum:
+            return momentum_iterations(self.goal, rate, self.accuracy, self.initial_gap)
+        needed = linear_iterations if self.goal == "linear" else iterations_needed
+        return needed(rate, self.accuracy, self.initial_gap)
 
 
 def plan(
@@ -298,7 +303,7 @@ def _subspace(given: Problem, target: Target, k: float, momentum: bool = False) 
             gap=method.certificate.gap,
             status=status.value,
             result=method,
-            compressor=method.compressor() if momentum else method,
+            compressor=method,
         )
 
     return Case(f"subspace method{' with momentum' if momentum else ''}, k = {k:g}", make)
@@ -413,7 +418,7 @@ def _goals(goal: Any) -> list[GoalName]:
 
 def _refuse_unused(goals: Sequence[GoalName], **given: Any) -> None:
     """Raise ValueError for an argument that none of the goals uses."""
-    used = {name for goal in goals for name in goal_class(goal).words.arguments}
+    used = {name for goal in goals for name in WORDS[goal].arguments}
     used |= {"strong_convexity"} if "linear" in goals else set()
     for name, value in given.items():
         if value is not None and name not in used:

@@ -70,7 +70,13 @@ from stepsize_opt.proofs.nonnegative import (
     NonnegativeCondition as NonnegativeCondition,
     prove_diagonal as prove_diagonal,
 )
-from stepsize_opt.proofs.repairs import repair as repair, repair_in_basis as repair_in_basis
+from stepsize_opt.proofs.repairs import (
+    closest as closest,
+    finest as finest,
+    is_feasible as is_feasible,
+    repair as repair,
+    repair_in_basis as repair_in_basis,
+)
 from stepsize_opt.proofs.roots import (
     ThinBasis as ThinBasis,
     eigenvector_basis as eigenvector_basis,

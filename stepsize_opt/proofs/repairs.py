@@ -1,7 +1,13 @@
-"""Repair: the feasible point next to an answer that may be a little outside.
+"""Three precisions of a proof about D, and repair: the feasible point next to an answer that may be a little outside.
 
-The conditions of the paper are quadratic on the left and linear on the right, so a D that is a little outside becomes
-feasible when it is divided by ``λmax(D^{−½} 𝒬(D B D) D^{−½})``; what is returned is *proved* feasible.
+*Precisions.*  ``Evaluation`` in working precision (``Enclosed``) is the cheapest, in twice that (``Pair``) it loses
+less to rounding, and ``InBasis`` loses the least where D is ill-conditioned; errors of ``Pair`` are relative to whole
+rows, so that where rows are graded ``Enclosed`` may prove more.  ``repair`` takes the first that is fine enough,
+``finest`` the last that proves anything, ``is_feasible`` any; ``Evaluation.certificate`` bounds the optimum in working
+precision first, and node.solve tries ``repair_in_basis`` where the gap is above the tolerance after that.
+
+*Repair.*  The conditions of the paper are quadratic on the left and linear on the right, so a D that is a little
+outside becomes feasible when it is divided by ``λmax(D^{−½} 𝒬(D B D) D^{−½})``; what is returned is *proved* feasible.
 """
 
 from __future__ import annotations
@@ -18,6 +24,27 @@ from stepsize_solvers.programs import Matrix, Program
 
 _TINY = 2.0**-200  # D B D of a smaller D, or of a larger one than the inverse, may have no floats
 _FAILURE = 0.1  # a proof that takes a larger share of D has failed
+
+
+def precisions(program: Program, D: Matrix) -> tuple[Evaluation, ...]:
+    """Return D in each precision, the cheapest first; nothing is computed before it is asked for."""
+    return Evaluation(program, D, Enclosed), Evaluation(program, D), InBasis(program, D)
+
+
+def is_feasible(program: Program, D: Matrix) -> bool:
+    """Return whether D is proved feasible in any precision."""
+    return any(at.feasible for at in precisions(program, D))
+
+
+def finest(program: Program, D: Matrix) -> Evaluation:
+    """Return D in the finest precision in which it is proved feasible; in twice the working one if in none."""
+    found = precisions(program, D)
+    return next((at for at in reversed(found) if at.feasible), found[1])
+
+
+def closest(program: Program, D: Matrix) -> Evaluation | None:
+    """Return the feasible point next to the boundary by the finest proof; None without a proof."""
+    return repair_in_basis(program, D) or repair(program, D)
 
 
 def repair(program: Program, D: Matrix, loss: float = 0.0) -> Evaluation | None:
@@ -52,7 +79,6 @@ def repair(program: Program, D: Matrix, loss: float = 0.0) -> Evaluation | None:
     if found is None:
         finer = Evaluation(program, at.D)
         found = _proved(finer, root, _boundary(finer, root), _FAILURE, loss)
-    # Errors of the higher precision are relative to whole rows; where rows are graded, plain arithmetic may prove more.
     return found or _proved(at, root, scale, _FAILURE)
 
 

@@ -3,6 +3,7 @@
 from stepsize_opt.smoothness.spectrum import (
     BASES as BASES,
     LimitBounds as LimitBounds,
+    ProvedDirections as ProvedDirections,
     Spectrum as Spectrum,
     ThinDirections as ThinDirections,
 )

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 from scipy.linalg import lapack
-from scipy.sparse.linalg import LinearOperator
+from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
 from stepsize_opt.inputs import (
     SMOOTHNESS_REMEDY,
@@ -42,6 +42,7 @@ from stepsize_opt.inputs import (
 )
 from stepsize_opt.proofs import UNIT, LowRankCondition, twice_gamma
 from stepsize_opt.smoothness.spectrum import LimitBounds, ProvedDirections, Spectrum, proved_directions
+from stepsize_solvers.numerics import blas_threads
 from stepsize_solvers.programs import Indices, Matrix, Vector
 
 T = TypeVar("T")
@@ -70,6 +71,13 @@ class Smoothness(ABC):
     @abstractmethod
     def todense(self) -> Matrix:
         """Return L as an array; raises ValueError when there is no memory for it."""
+
+    @abstractmethod
+    def orthonormal_directions(self, basis: str) -> Any:
+        """Return A with AᵀLA ⪯ I proved, an array or an operator: the eigenvectors of L (``"eigenvectors"``) or a root.
+
+        Raises ValueError for an L that is not proved positive definite, Unproved where float64 does not suffice.
+        """
 
     def formed(self) -> MatrixSmoothness:
         """Return L by its entries; raises NeedsDense for one that is not formed."""
@@ -160,6 +168,11 @@ class MatrixSmoothness(Smoothness):
             return read_only(rows * X), defect
 
         return self._once(("directions", basis, _token(M)), make)
+
+    def orthonormal_directions(self, basis: str) -> Matrix:
+        with blas_threads(self.d):
+            self.log_det()
+            return self.directions(basis)[0]
 
     def inverse(self) -> Matrix:
         """Return L⁻¹, symmetric, in plain floating point."""
@@ -373,6 +386,15 @@ class LowRankPlusDiagonal(Smoothness, LinearOperator):  # type: ignore[misc]
     def directions(self, basis: str) -> ProvedDirections:
         """Return L-orthonormal directions, of the eigenvectors or a root of L; raises Unproved without a proof."""
         return ProvedDirections.of(self.U, self.shift, basis)
+
+    def orthonormal_directions(self, basis: str) -> Any:
+        self.require_dense_factor("an orthonormal basis")
+        if basis == "root" or self.has_constant_shift:
+            return self.near_one.directions(basis).A.scaled(-self.power)
+        # L = Diag(a)^½ (VVᵀ + I) Diag(a)^½: the eigenvectors in coordinates in which the diagonal part is the identity.
+        roots = np.sqrt(self.shift)
+        inner = LowRankPlusDiagonal(self.U / roots[:, None], 1.0).orthonormal_directions(basis)
+        return aslinearoperator(sparse.diags_array(1.0 / roots)) @ inner
 
     def factored(self) -> LowRankPlusDiagonal:
         return self

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from stepsize_opt.inputs import positive_number, real_number, whole_number
-from stepsize_opt.methods import CompressedStep, MomentumStep, SubspaceMethod
+from stepsize_opt.methods import Compressor, Momentum
 from stepsize_opt.sketches import generators
 from stepsize_opt.torch.operators import Dense, drawn, operator
 from stepsize_opt.torch.workers import Workers
@@ -115,7 +115,7 @@ class CompressedSGD(CompressedOptimizer):
         Parameters or groups, as in every optimizer of PyTorch.
     compressor
         What the groups use that have no entry ``compressor``: a ``CompressedStep``, the ``SubspaceMethod`` of
-        ``optimal_method``, a ``MomentumStep``, or a result that has ``compressor()``.
+        ``optimal_method``, or a result that has ``compressor()``.
     lr
         A factor for schedulers to change.
     weight_decay
@@ -244,9 +244,8 @@ class _Sketched:
     def __init__(self, compressor: Any, like: Tensor) -> None:
         self._sketch, self._like, factors = compressor.sketch, like, compressor.factors
         self._A, self._B = operator(factors.left, like), operator(factors.right, like)
-        momentum = isinstance(compressor, MomentumStep)
-        self._V = operator(compressor.V, like) if momentum else None
-        self._twice = momentum and factors.right is not None
+        self._V = None if compressor.memory is None else operator(compressor.V, like)
+        self._twice = compressor.messages == 2
 
     def redraw(self, rng: Any) -> None:
         self._draw = drawn(self._sketch.draw(rng), self._like)
@@ -271,7 +270,7 @@ class _Sketched:
 class _Directions:
     """G = A_J A_Jᵀ of the subspace method on tensors, with the J of the present step."""
 
-    def __init__(self, method: SubspaceMethod, like: Tensor) -> None:
+    def __init__(self, method: Any, like: Tensor) -> None:
         self._method, self._like, self._A = method, like, operator(method.directions, like)
         self._weights = None if method.weights is None else torch.as_tensor(method.weights.copy()).to(like)
 
@@ -304,11 +303,10 @@ class _Round:
 
     def __init__(self, compressor: Any, like: Tensor) -> None:
         self.like, self.d = like, int(compressor.d)
-        self._momentum = compressor if isinstance(compressor, MomentumStep) else None
-        subspace = compressor if isinstance(compressor, SubspaceMethod) else getattr(compressor, "method", None)
-        self.message = _Sketched(compressor, like) if subspace is None else _Directions(subspace, like)
-        messages = 1 if self._momentum is None else self._momentum.messages
-        self.floats = messages * float(compressor.sketch.expected_nonzeros)
+        self._momentum: Momentum | None = compressor.memory
+        message = _Directions if hasattr(compressor, "directions") else _Sketched
+        self.message: _Directions | _Sketched = message(compressor, like)
+        self.floats = compressor.messages * float(compressor.sketch.expected_nonzeros)
         self.text = f"{type(compressor).__name__} {self.d} {self.floats}"
         self.x: Tensor | None = None
         self.z: Tensor | None = None
@@ -318,9 +316,9 @@ class _Round:
     def of(value: Any, size: int, like: Tensor) -> _Round:
         """Read what a user gave; raises TypeError or ValueError."""
         compressor = value.compressor() if hasattr(value, "compressor") else value
-        if not isinstance(compressor, CompressedStep | SubspaceMethod | MomentumStep):
+        if not isinstance(compressor, Compressor):
             msg = (
-                "compressor must be a CompressedStep, a SubspaceMethod, a MomentumStep or a result with compressor(), "
+                "compressor must be a CompressedStep, the method of optimal_method or a result with compressor(), "
                 f"got {value!r}; for a sketch and a stepsize D it is CompressedStep.of(D, sketch)"
             )
             raise TypeError(msg)

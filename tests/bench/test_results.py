@@ -13,8 +13,7 @@ from stepsize_validation.bench import draw_all, process
 from stepsize_validation.bench.plan import BenchSettings, Plan, Task, size_problems
 from stepsize_validation.bench.process import run_benchmark
 from stepsize_validation.bench.results import RESULTS_FILE, Results, competing, solver_table, summary, time_table
-from stepsize_validation.cli import bench as command
-from stepsize_validation.cli import main
+from stepsize_validation.cli import main, studies
 
 STORED = Path(__file__).parents[2] / "docs" / "benchmark"
 PLAN = Plan(sizes=(3, 4, 5), native_sizes=(8,), kind_size=None, data=False, solvers=("native", "clarabel"))
@@ -192,6 +191,6 @@ class TestRunning:
         monkeypatch.setattr(process, "run_task", interrupted)
         assert main(["bench", "--quick", "-o", "out"]) == 130
         assert "the same command continues" in capsys.readouterr().err
-        monkeypatch.setattr(command, "find_spec", lambda name: None if name == "pandas" else object())
+        monkeypatch.setattr(studies, "find_spec", lambda name: None if name == "pandas" else object())
         assert main(["bench", "--quick", "-o", "out"]) == 2
-        assert "stepsize-opt[reports]" in capsys.readouterr().err
+        assert "pip install pandas" in capsys.readouterr().err

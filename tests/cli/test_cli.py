@@ -73,7 +73,7 @@ def test_solve_is_the_call_of_the_library_and_certify_judges_its_file(
         assert answer(capsys, "certify", "D.npz", matrix, *bound, *solve)["gap"] <= 1e-6
     if bound:
         assert main(["certify", "D.npz", matrix]) == 2
-        assert "strong_convexity" in capsys.readouterr().err
+        assert "--strong-convexity" in capsys.readouterr().err
     # Options overrule the file: for another goal this D is infeasible or not the best.
     if options:
         other = ["--structure", "full", "--algorithm", "det-CGD1", "--goal", "paper", "--solve"]
@@ -194,27 +194,27 @@ def test_an_answer_above_the_tolerance_has_its_own_exit_code(matrix: str, capsys
     ("arguments", "named"),
     [
         (["solve", "missing.npy", *SKETCH], "missing.npy"),
-        (["solve", "{bad}", *SKETCH], "cannot be read as a matrix"),
-        (["solve", "--data", "nothing", *SKETCH], "no data set 'nothing'"),
-        (["solve", *SKETCH], "either a matrix file or --data"),
-        (["solve", "L.npy", "--reg", "0.1", *SKETCH], "--reg goes with --data"),
+        (["solve", "{bad}", *SKETCH], "bad.csv"),
+        (["solve", "--data", "nothing", *SKETCH], "nothing"),
+        (["solve", *SKETCH], "--data"),
+        (["solve", "L.npy", "--reg", "0.1", *SKETCH], "--reg"),
+        (["solve", "{L}", *SKETCH, "--goal", "linear"], "--strong-convexity"),
+        (["solve", "{L}", *SKETCH, "--epsilon2", "1"], "--initial-gap"),
+        (["solve", "{L}", *SKETCH, "--momentum"], "--goal"),
         (["solve", "{L}", *SKETCH, "--goal", "linear", "--strong-convexity", "0,05"], "--strong-convexity"),
         (["solve", "{L}", "--sketch", "randk:9"], "k must be"),
         (["solve", "{L}", *SKETCH, "--structure", "block:a"], "--structure"),
-        (["solve", "{L}", *SKETCH, "--algorithm", "det-CGD3"], "algorithm must be one of"),
-        (["solve", "{L}", *SKETCH, "--solver", "gurobi"], "unknown solver 'gurobi'"),
+        (["solve", "{L}", *SKETCH, "--algorithm", "det-CGD3"], "--algorithm"),
+        (["solve", "{L}", *SKETCH, "--solver", "gurobi"], "gurobi"),
         (["solve", "{L}", *SKETCH, "-o", "D.txt"], "--output"),
         (["solve", "{L}", *SKETCH, "-o", "nowhere/D.npz"], "nowhere"),
         (["solve", "{L}", *SKETCH, "--tol", "-1"], "--tol"),
         (["solve", "{L}", *SKETCH, "--jobs", "0"], "--jobs"),
-        ([*CLIENTS, "--seeds", "shared", "--epsilon2", "1e-320"], "exceeds float64"),
+        ([*CLIENTS, "--seeds", "shared", "--epsilon2", "1e-320"], "float64"),
         ([*CLIENTS, "--delta-inf", "-1e-9"], "--delta-inf"),
         (["certify", "{D}", "{L}"], "--sketch"),
-        (
-            ["compare", *RIDGE, "--goal", "linear", "--strong-convexity", "0.2"],
-            "strong_convexity must lie below the Hessian",
-        ),
-        (["plan", "{L}", "--initial-gap", "1"], "needs epsilon2"),
+        (["compare", *RIDGE, "--goal", "linear", "--strong-convexity", "0.2"], "--strong-convexity"),
+        (["plan", "{L}", "--initial-gap", "1"], "--epsilon2"),
         (["plan", "{L}", "--epsilon2", "1"], "--initial-gap"),
         (["plan", "{L}", *PLAN, "--clients", "2"], "--clients"),
         (["plan", "{L}", *PLAN, "--seed", "3"], "--seed"),
@@ -222,7 +222,7 @@ def test_an_answer_above_the_tolerance_has_its_own_exit_code(matrix: str, capsys
         (["demo", "--seed", "-1"], "--seed"),
         (["demo", "--figure", "nowhere/demo.png"], "nowhere"),
         (["bench", "--sizes", "0"], "--sizes"),
-        (["bench", "--solvers", "simplex"], "unknown solver 'simplex'"),
+        (["bench", "--solvers", "simplex"], "simplex"),
         (["bench", "--memory-limit", "lots"], "--memory-limit"),
         (["bench", "--report", "-o", "nowhere"], "nowhere"),
         (["frobnicate"], "stepsize-opt --help"),
@@ -357,17 +357,17 @@ def test_doctor(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_demo(tmp_path: Path, capsys: Captured) -> None:
     figure = tmp_path / "demo.png"
     assert main(["demo", "--iterations", "200", "--seeds", "4", "--figure", str(figure)]) == 0
-    out = capsys.readouterr().out
-    for part in ("certified gap", "predicted", "observed", "det-CGD2", "holds"):
-        assert part in out
-    assert "violated" not in out
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert "times fewer rounds" in "\n".join(lines[:3]) and "Proved" in lines[4]
+    rows = [line.split()[:4] for line in lines if line.startswith("  det-CGD")]
+    assert len(rows) == 6 and "det-CGD1, γ diag⁻¹(L) is the same matrix as γ I" in lines
     assert figure.read_bytes().startswith(b"\x89PNG")
     report = answer(capsys, "demo", "--iterations", "100", "--seeds", "4")
-    assert len(report["rows"]) == 7
+    assert len(report["rows"]) == 6
     for row in report["rows"]:
-        checks = [row["theorem_1"], row["descent_metric"]]
-        assert (checks[0] is None) == (row["stepsize"] == "optimal, descent")
-        assert all(check is None or check["verdict"] in ("holds", "undecided") for check in checks)
+        assert ("theorem_1" in row) == (row["stepsize"] != "optimal, descent")
+        assert all(row[name]["verdict"] != "violated" for name in ("theorem_1", "descent_metric") if name in row)
         assert row["final_gap"] > 0.0
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from shared.goals import GOALS, arguments_of
+from shared.moments import descent_metric
 from stepsize_opt import (
     BernQ,
     Direction,
@@ -24,7 +25,6 @@ from stepsize_opt import (
     optimal_stepsize,
     smoothness,
 )
-from stepsize_opt.methods import get_method
 from stepsize_opt.results import StepsizeResult
 from stepsize_validation.data import load_dataset
 from stepsize_validation.properties.strategies import seeds
@@ -71,7 +71,7 @@ def agree(L: LowRankPlusDiagonal, sketch: Sketch, call: dict[str, Any]) -> Steps
     np.testing.assert_allclose(large.D @ vector, D @ vector, rtol=1e-9, atol=1e-12 * np.abs(D).max())
     np.testing.assert_allclose(large.D.diagonal(), D.diagonal(), rtol=1e-9)
     assert large.D.shape == (d, d)
-    H = get_method(large.algorithm).descent_metric(D, L.todense(), sketch)
+    H = descent_metric(large.algorithm, D, L.todense(), sketch)
     assert np.linalg.eigvalsh(H)[0] > 0.0
     assert large.descent_log_det <= np.linalg.slogdet(H)[1] + slack
     assert large.satisfies_condition

@@ -32,9 +32,8 @@ CALLS: list[tuple[type[Exception], str, Callable[[], Any]]] = [
     (ValueError, "algorithm", lambda: optimal_stepsize(L, S, algorithm="det-CGD3")),
     (TypeError, "algorithm", lambda: certify(L, L, S, algorithm=3)),  # type: ignore[arg-type]
     (TypeError, "algorithm", lambda: run(Quadratic(L, np.ones(2)), L, S, algorithm=DetCGD1)),  # type: ignore[arg-type]
-    (ValueError, "optimal_method", lambda: optimal_stepsize(L, METHOD.sketch, algorithm=METHOD)),
-    (ValueError, "sketch", lambda: CompressedStep.of(METHOD.D, RandK(2, 2), METHOD)),
-    (ValueError, "stepsize", lambda: CompressedStep.of(2.0 * METHOD.D, METHOD.sketch, METHOD)),
+    (TypeError, "algorithm", lambda: optimal_stepsize(L, METHOD.sketch, algorithm=METHOD)),
+    (ValueError, "sketch", lambda: run(Quadratic(L, np.ones(2)), METHOD, RandK(2, 2))),
     (ValueError, "D", lambda: CompressedStep.of(np.eye(3), S)),
     (ValueError, "gradient", lambda: STEP.encode(np.ones(4), DRAW)),
     (ValueError, "numbers", lambda: STEP.decode(np.ones(3), DRAW)),

@@ -117,7 +117,7 @@ def test_the_weights_of_convex_momentum(method: str) -> None:
         a = 0.5 * (K + 1)
         y = (A * x + a * z) / (A + a)
         step, along = rounds.steps(NODE.gradient(y[None])[:, None], sample.mean)
-        x, z, A = y - step[0], z - a * rounds.t**2 * along[0], A + a
+        x, z, A = y - step[0], z - a * rounds.memory.t**2 * along[0], A + a
         assert a**2 <= A
     np.testing.assert_allclose(end.x[0], x, rtol=1e-10)
     np.testing.assert_allclose(end.z[0], z, rtol=1e-10)
@@ -146,7 +146,7 @@ def test_a_run_is_drawn() -> None:
     labels = [line.get_label() for line in axes.get_lines()]
     assert labels == ["subspace with momentum", "subspace with momentum, guarantee"]
     bound = axes.get_lines()[1].get_ydata()
-    rate = record.momentum.rounds.t if record.momentum is not None else 0.0
+    rate = record.momentum.rule.t if record.momentum is not None else 0.0
     assert bound[-1] == pytest.approx(2 * (1 - rate) ** 40 * (record.start_value - INFIMUM.found))
 
 
@@ -154,7 +154,7 @@ def test_what_is_refused() -> None:
     result = solved("linear", "det-CGD1")
     with pytest.raises(ValueError, match="shared"):
         run(CLIENTS, result, client_seeds="independent", iterations=2)
-    with pytest.raises(ValueError, match="of its own"):
+    with pytest.raises(ValueError, match="of their own"):
         run(NODE, result, RandK(NODE.d, 1), iterations=2)
     with pytest.raises(ValueError, match="find_infimum"):
         check_rate(run(NODE, result, iterations=2))

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.goals import GOALS, arguments_of
+from shared.moments import descent_metric
 from stepsize_opt import BernQ, BlockDiagonal, Direction, Identity, RandK, Sketch, optimal_stepsize
-from stepsize_opt.methods import get_method
 from stepsize_opt.results import StepsizeResult
 from stepsize_validation.data import random_smoothness
 from stepsize_validation.properties.strategies import DIAGONAL, Matrix, problems, seeds, smoothness_matrices
@@ -137,7 +137,7 @@ def test_under_the_condition_the_metric_is_at_least_the_stepsize(
     """H ⪰ D, and H ⪯ L⁻¹ for every D: no sketch beats the uncompressed step."""
     L, sketch = problem
     D = optimal_stepsize(L, sketch, algorithm=algorithm).D
-    H = get_method(algorithm).descent_metric(D, L, sketch)
+    H = descent_metric(algorithm, D, L, sketch)
     # In the coordinates in which L is the identity both sides are at most of size one.
     root = np.linalg.cholesky(L)
     assert np.linalg.eigvalsh(root.T @ (H - D) @ root)[0] >= -1e-8

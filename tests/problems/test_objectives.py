@@ -31,7 +31,6 @@ from stepsize_validation.data import (
     random_smoothness,
     split,
 )
-from stepsize_validation.data.shared_rows import Rows
 from stepsize_validation.properties.exact import inverse, rational
 
 
@@ -112,24 +111,6 @@ def test_logistic_values_are_right_far_from_the_data() -> None:
 def one_hot(m: int, sizes: tuple[int, ...], seed: int = 0) -> Any:
     rng = np.random.default_rng(seed)
     return sparse.csr_array(np.hstack([np.eye(size)[rng.integers(size, size=m)] for size in sizes]))
-
-
-def test_rows_with_common_parts_are_multiplied_as_two_factors() -> None:
-    rng = np.random.default_rng(0)
-    scales = rng.standard_normal(200)
-    cases = {
-        2: one_hot(200, (3, 2, 4, 3, 2, 3, 2, 2)),  # categories
-        1: sparse.csr_array(rng.standard_normal((200, 21)) * (rng.random((200, 21)) < 0.3)),  # nothing in common
-        0: rng.standard_normal((200, 21)),  # dense
-    }
-    for kind, A in cases.items():
-        rows = Rows.of(A, scales)
-        dense = scales[:, None] * (A.toarray() if kind else A)
-        assert len(rows.factors) == max(kind, 1)
-        Y, W = rng.standard_normal((21, 4)), rng.standard_normal((200, 4))
-        np.testing.assert_allclose(rows @ Y, dense @ Y, rtol=1e-12, atol=1e-12)
-        np.testing.assert_allclose(rows.T @ W, dense.T @ W, rtol=1e-12, atol=1e-12)
-        assert rows.size <= (0.7 if kind == 2 else 1.0) * np.count_nonzero(dense)
 
 
 def test_repeated_rows_count_as_often_as_they_occur() -> None:

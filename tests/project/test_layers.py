@@ -22,7 +22,7 @@ SHARED_MODULES = {
 }
 
 # It needs Hypothesis, so that the __init__ of its folder does not import it.
-BESIDE_THE_INIT = ("stepsize_validation.cli.check", "stepsize_validation.properties.checks")
+BESIDE_THE_INIT = ("stepsize_validation.cli.studies", "stepsize_validation.properties.checks")
 
 
 def test_subpackages_are_imported_through_their_init() -> None:

@@ -14,10 +14,11 @@ from shared.goals import arguments_of
 from shared.momentum import rounds_of
 from stepsize_opt import Sketch, optimal_method, optimal_stepsize
 from stepsize_opt.goals import MOMENTUM_GOALS
-from stepsize_opt.methods import MomentumState, MomentumStep
+from stepsize_opt.methods import Compressor, State
 from stepsize_opt.problems import LogisticRegression
 from stepsize_solvers.programs import Matrix, Vector
 from stepsize_validation.properties.strategies import DIAGONAL, seeds, sketches
+from stepsize_validation.runs.record import MomentumRun
 
 # Differences of values of f and of squared norms are rounded.
 ROUNDING = 1e-10
@@ -33,8 +34,9 @@ def objectives(draw: st.DrawFn) -> LogisticRegression:
     return LogisticRegression(A, labels, 10.0 ** draw(st.floats(-4.0, 0.0)), penalty="ridge")
 
 
-def mean_after(rounds: MomentumStep, f: LogisticRegression, state: MomentumState, w: Vector) -> tuple[float, float]:
+def mean_after(record: MomentumRun, f: LogisticRegression, state: State, w: Vector) -> tuple[float, float]:
     """E Ψ after the round, by enumeration, and the largest of its terms."""
+    rounds = record.rounds
     gradient, least = f.gradient(rounds.point(state)), f.value(w[None])
     weights, outcomes = rounds.sketch.support()
     after = []
@@ -44,17 +46,18 @@ def mean_after(rounds: MomentumStep, f: LogisticRegression, state: MomentumState
             return s * (V[:, 0] if B is None else V[:, 0] @ B.T)
 
         new = rounds.moved(state, *rounds.steps(gradient[:, None], compress))
-        after.append(float(rounds.potential(new, f.value(new.x) - least, w)[0]))
+        after.append(float(record.potential(new, f.value(new.x) - least, w)[0]))
     return float(weights @ after / weights.sum()), float(np.abs(after).max())
 
 
-def check_state(rounds: MomentumStep, f: LogisticRegression, seed: int) -> None:
+def check_state(rounds: Compressor, f: LogisticRegression, seed: int) -> None:
     rng = np.random.default_rng(seed)
     x, z, w = rng.standard_normal((3, 1, f.d)) * 10.0 ** rng.uniform(-2.0, 2.0, (3, 1, 1))
-    state = MomentumState(x, z, int(rng.integers(0, 50)))
-    before = float(rounds.potential(state, f.value(x) - f.value(w), w[0])[0])
-    after, size = mean_after(rounds, f, state, w[0])
-    allowed = rounds.kept(1) * before
+    state = State(x, z, int(rng.integers(0, 50)))
+    record = MomentumRun(rounds, x[0], state)
+    before = float(record.potential(state, f.value(x) - f.value(w), w[0])[0])
+    after, size = mean_after(record, f, state, w[0])
+    allowed = record.kept(1) * before
     assert after <= allowed + ROUNDING * (abs(allowed) + size + abs(float(f.value(w)[0])))
 
 

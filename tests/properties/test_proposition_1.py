@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
@@ -13,13 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from properties.study import examples
-from stepsize_opt import RandK, optimal_stepsize
+from stepsize_opt import RandK, optimal_distributed_stepsize, optimal_stepsize
 from stepsize_opt.methods import DetCGD1
 from stepsize_validation.properties import claims
 from stepsize_validation.properties.checks import Check, checks, run_check
 from stepsize_validation.properties.claims import Mixture
 from stepsize_validation.properties.exact import combine
-from stepsize_validation.properties.judges import Node
+from stepsize_validation.properties.judges import Clients, Node
 
 CHECKS = checks()
 
@@ -37,6 +38,7 @@ def test_the_claim_holds(check: Check) -> None:
 HALF = Fraction(1, 2)
 NODE = Node(np.array([[2.0, 1.0], [1.0, 3.0]]), RandK(2, 1))
 ONE = Node(np.eye(1), RandK(1, 1))
+CLIENTS = Clients((NODE.L, np.eye(2)), (RandK(2, 1),) * 2, epsilon2=1.0, initial_gap=1.0, delta_inf=0.1)
 
 
 class Concave(DetCGD1):
@@ -85,8 +87,8 @@ def test_a_determinant_below_the_geometric_mean_is_found() -> None:
 class Scaled:
     """A result whose D is a multiple of the optimal one."""
 
-    def __init__(self, factor: float, **arguments: Any) -> None:
-        self.result = optimal_stepsize(**arguments)
+    def __init__(self, solve: Callable[..., Any], factor: float, **arguments: Any) -> None:
+        self.result = solve(**arguments)
         self.D = factor * self.result.D
 
     def __getattr__(self, name: str) -> Any:
@@ -95,7 +97,8 @@ class Scaled:
 
 def scaled_answers(monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
     """Let the checks see an optimal D that is too large or too small."""
-    monkeypatch.setattr(claims, "optimal_stepsize", partial(Scaled, factor))
+    for solve in (optimal_stepsize, optimal_distributed_stepsize):
+        monkeypatch.setattr(claims, solve.__name__, partial(Scaled, solve, factor))
 
 
 def test_a_stepsize_that_is_too_large_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,6 +113,17 @@ def test_a_stepsize_that_is_too_small_is_found(monkeypatch: pytest.MonkeyPatch) 
     scaled_answers(monkeypatch, 0.98)
     with pytest.raises(AssertionError, match="enlarged"):
         claims.enlarged_violates(NODE)
+
+
+def test_a_stepsize_of_clients_that_is_too_large_or_too_small_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    claims.clients_are_feasible(CLIENTS)
+    claims.enlarged_clients_violate(CLIENTS)
+    with monkeypatch.context() as patch, pytest.raises(AssertionError, match="λ_D"):
+        scaled_answers(patch, 1.01)
+        claims.clients_are_feasible(CLIENTS)
+    with monkeypatch.context() as patch, pytest.raises(AssertionError, match="enlarged"):
+        scaled_answers(patch, 0.97)
+        claims.enlarged_clients_violate(CLIENTS)
 
 
 def test_a_failure_has_the_smallest_example() -> None:

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
+from shared.moments import descent_metric
 from shared.one_step import one_step
 from shared.small_data import small_data
 from stepsize_opt import BernQ, RandK, Sketch, optimal_stepsize
-from stepsize_opt.methods import get_method
 from stepsize_opt.problems import (
     Federated,
     Infimum,
@@ -58,7 +58,7 @@ def test_on_a_quadratic_one_step_is_an_equality_for_every_stepsize(
     d = len(L)
     root = rng.standard_normal((d, d))
     D = scale * (root @ root.T + 0.1 * np.eye(d)) / np.trace(L)
-    H = get_method(algorithm).descent_metric(D, L, sketch)
+    H = descent_metric(algorithm, D, L, sketch)
     f = Quadratic(L, rng.standard_normal(d))
     try:
         check = one_step(f, D, sketch, rng.standard_normal((5, d)), algorithm, metric=H)
@@ -71,7 +71,7 @@ def test_on_a_quadratic_one_step_is_an_equality_for_every_stepsize(
 def test_one_step_of_logistic_regression_descends_and_contracts(algorithm: str) -> None:
     f, sketch = ridge(4), RandK(4, 2)
     result = best(f, sketch, goal="linear", strong_convexity=f.strong_convexity(), algorithm=algorithm)
-    H = get_method(algorithm).descent_metric(result.D, f.smoothness(), sketch)
+    H = descent_metric(algorithm, result.D, f.smoothness(), sketch)
     X = np.random.default_rng(1).standard_normal((100, 4)) * 4.0
     assert one_step(f, result.D, sketch, X, algorithm, metric=H).holds
     inside = optimal_stepsize(f.smoothness(), sketch, algorithm=algorithm)
@@ -87,7 +87,7 @@ def test_the_contraction_of_a_quadratic_is_reached(algorithm: str) -> None:
     """M = L is the Hessian: at the worst point E f(x⁺) = (1 − t) f(x), so that no larger t is true."""
     f, sketch = quadratic(4), RandK(4, 2)
     result = best(f, sketch, goal="linear", strong_convexity=f.strong_convexity(), algorithm=algorithm)
-    H, t = get_method(algorithm).descent_metric(result.D, f.H, sketch), result.rate
+    H, t = descent_metric(algorithm, result.D, f.H, sketch), result.rate
     # f(x) = ½‖g‖²_{L⁻¹}, so the worst gradient is the one with the smallest ‖g‖²_H/‖g‖²_{L⁻¹}.
     root = np.linalg.cholesky(f.H)
     g = root @ np.linalg.eigh(root.T @ H @ root)[1][:, 0]
@@ -174,10 +174,10 @@ def test_a_sampler_with_another_distribution_than_declared_violates_the_bound() 
     D = optimal_stepsize(f.H, declared, goal="descent").D
     record = run(f, D, drawn, iterations=100, seeds=400)
     # The metric that is claimed is the one of the law declared.
-    H = get_method("det-CGD1").descent_metric(D, f.H, declared)
+    H = descent_metric("det-CGD1", D, f.H, declared)
     true = record.metric_norms.sum(axis=1) / record.descent_rate
     assert np.all(record.decrease.sum(axis=1) <= 2.0 * record.start_value * (1.0 + 1e-12))
-    scale = np.linalg.eigvalsh(np.linalg.solve(get_method("det-CGD1").descent_metric(D, f.H, drawn), H))[0]
+    scale = np.linalg.eigvalsh(np.linalg.solve(descent_metric("det-CGD1", D, f.H, drawn), H))[0]
     assert scale > 1.2  # H ⪰ 1.2 × the metric of the law drawn
     claimed = replace(record, metric_norms=scale * record.metric_norms)
     assert true.min() > 0.0

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from stepsize_opt import BernQ, Identity, IndependentSampling, RandK, Sketch, optimal_stepsize
-from stepsize_opt.methods import MomentumState
+from stepsize_opt.methods import State
 from stepsize_opt.problems import Federated, FederatedInfimum, Infimum, Quadratic, find_infimum
 from stepsize_solvers.programs import Matrix, Vector
 from stepsize_validation import Run, check_distributed_rate, check_rate, distributed_lambda, run
@@ -54,7 +54,7 @@ def final_potential(record: Run, H: Matrix, steps: int, start: Vector) -> float:
     """Return E Ψ at the end of a run with momentum on ½xᵀHx, for the goal ``linear``."""
     assert record.momentum is not None
     rounds, d, basis = record.momentum.rounds, len(H), np.eye(2 * len(H))
-    state = MomentumState(basis[:, :d], basis[:, d:])
+    state = State(basis[:, :d], basis[:, d:])
     gradients = (rounds.point(state) @ H)[:, None]
     maps = []
     for weight, S in outcomes(rounds.sketch):
@@ -77,7 +77,7 @@ def parts(record: Run, seeds: int) -> Iterator[Run]:
         part: dict[str, Any] = {name: getattr(record, name)[some] for name in arrays}
         if record.momentum is not None:
             end = record.momentum.end
-            part["momentum"] = replace(record.momentum, end=MomentumState(end.x[some], end.z[some], end.rounds))
+            part["momentum"] = replace(record.momentum, end=State(end.x[some], end.z[some], end.rounds))
         yield replace(record, **part)
 
 

@@ -124,7 +124,6 @@ ANSWERS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
         optimal_distributed_stepsize(MATRICES, RandK(6, 2), algorithm="det-CGD2", seeds="shared", **TARGETS),
         {"sketch": RandK(6, 2), "algorithm": "det-CGD2", "client_seeds": "shared"},
     ),
-    "subspace method": (NODE, METHOD, {"sketch": METHOD.sketch, "algorithm": METHOD}),
 }
 
 

@@ -20,14 +20,14 @@ START = np.ones(NODE.d)
 @pytest.mark.parametrize("basis", ["eigenvectors", "root"])
 def test_descent_holds_in_every_basis(basis: str) -> None:
     method = optimal_method(NODE.smoothness(), NODE.d / 4, basis=basis)
-    record = run(NODE, method.D, method.sketch, algorithm=method, iterations=300, start=START)
+    record = run(NODE, method, iterations=300, start=START)
     assert record.algorithm == "subspace"
     assert check_rate(record, find_infimum(NODE), rate=method.rate).verdict == "holds"
 
 
 def test_euclidean_holds_and_counts_its_numbers() -> None:
     method = optimal_method(NODE.smoothness(), 1.5, goal="euclidean")
-    record = run(NODE, method.D, method.sketch, algorithm=method, iterations=300, start=START)
+    record = run(NODE, method, iterations=300, start=START)
     check = check_rate(record, find_infimum(NODE), goal="euclidean", rate=method.rate)
     assert check.verdict == "holds"
     assert set(np.unique(record.sent)) == {1.0, 2.0}
@@ -39,7 +39,7 @@ def test_linear_holds() -> None:
     f = random_quadratic([1.0, 2.0, 5.0, 10.0], np.random.default_rng(0))
     method = optimal_method(f.smoothness(), 2, goal="linear", strong_convexity=f.smoothness())
     assert method.rate == pytest.approx(0.5, rel=1e-9)  # k/tr(LL⁻¹)
-    record = run(f, method.D, method.sketch, algorithm=method, iterations=5, seeds=400, start=np.ones(4))
+    record = run(f, method, iterations=5, seeds=400, start=np.ones(4))
     check = check_rate(record, goal="linear", rate=method.rate)
     assert check.verdict != "violated"
     # On a quadratic with Hessian L = M a step has E f(x⁺) = (1 − t) f(x) exactly.

@@ -11,7 +11,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from stepsize_opt.methods import MomentumStep
+from stepsize_opt.methods import Compressor
 from stepsize_opt.results import SubspaceMethod
 from stepsize_opt.sketches import Sketch
 from stepsize_solvers.programs import Matrix
@@ -100,8 +100,8 @@ def _form(F: Rational, x: Rational) -> Rational:
     return product(transpose(x), product(F, x))
 
 
-def rounds_of(result: object) -> MomentumStep:
+def rounds_of(result: object) -> Compressor:
     """The rounds of a result with momentum."""
-    rounds = result.compressor()  # type: ignore[attr-defined]
-    assert isinstance(rounds, MomentumStep)
+    rounds = result if isinstance(result, Compressor) else result.compressor()  # type: ignore[attr-defined]
+    assert isinstance(rounds, Compressor) and rounds.memory is not None
     return rounds

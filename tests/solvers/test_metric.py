@@ -11,6 +11,7 @@ from shared.native_problems import all_maps, all_patterns, rand_k, spectrum
 from stepsize_solvers import available_solvers, get_solver
 from stepsize_solvers.interior.metric import MetricPoint
 from stepsize_solvers.interior.starts import metric_start
+from stepsize_solvers.numerics.sizes import Sizes
 from stepsize_solvers.programs import (
     DiagonalPlusScaled,
     Family,
@@ -83,8 +84,7 @@ def test_both_paths_to_the_largest_t_agree_with_cvxpy(shape: str, name: str, mon
     for floor in (INVERSE, np.eye(D)):
         program, found = Program.descent(B, Q, pattern, floor=floor), []
         for unknowns in (1000, 0):
-            monkeypatch.setattr("stepsize_solvers.numerics.Sizes.FLOOR_DENSE_UNKNOWNS", unknowns)
-            monkeypatch.setattr("stepsize_solvers.numerics.Sizes.FLOOR_DENSE_UNKNOWNS_AFTER_BREAKDOWN", unknowns)
+            monkeypatch.setattr(Sizes, "DENSE_UNKNOWNS", unknowns)
             found.append(t_of(solved(program).X, floor))
         assert found[0] == pytest.approx(found[1], rel=1e-6)
     conic = get_solver("clarabel").solve(Program.descent(B, Q, pattern, floor=INVERSE), Settings())

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stepsize_opt import Direction, Feedback, RandK, optimal_method, optimal_stepsize
+from stepsize_opt import Direction, Feedback, RandK, optimal_stepsize
 from stepsize_opt.problems import Federated, Layered, LeastSquares, LogisticRegression, Quadratic, SoftmaxRegression
 from stepsize_validation import check_rate, run, run_feedback
 
@@ -32,7 +32,6 @@ MOMENTUM: dict[str, Any] = {"goal": "linear", "strong_convexity": 1.0, "momentum
         Feedback(L, 2),
         RESULT.compressor(),
         optimal_stepsize(L, RandK(D, 3), **MOMENTUM).compressor(),
-        optimal_method(L, 3, **MOMENTUM).compressor(),
     ],
     ids=lambda thing: type(thing).__name__,
 )

@@ -15,7 +15,4 @@ from stepsize_validation.runs import (
     run as run,
     run_feedback as run_feedback,
 )
-from stepsize_validation.table1 import (
-    CommunicationTable as CommunicationTable,
-    communication_table as communication_table,
-)
+from stepsize_validation.table1 import communication_table as communication_table

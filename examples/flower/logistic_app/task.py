@@ -34,4 +34,4 @@ def method(name: str, plan: str) -> Any:
     if name == "feedback":
         with np.load(plan) as saved:
             return Feedback(saved["L"], int(saved["k"]), clients=int(saved["clients"]))
-    return (StepsizeResult if name == "sketch" else SubspaceMethod).load(plan).compressor()
+    return StepsizeResult.load(plan).compressor() if name == "sketch" else SubspaceMethod.load(plan)

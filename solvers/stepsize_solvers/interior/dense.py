@@ -15,6 +15,7 @@ in few calls: for small sizes the calls are what counts.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, singledispatch
 from typing import Protocol
@@ -26,6 +27,7 @@ from scipy.linalg import lapack
 from stepsize_solvers.interior.driver import InequalityPoint
 from stepsize_solvers.interior.frame import Frame, Scaling
 from stepsize_solvers.numerics.linalg import Array, cholesky, smallest_eigenvalue, sym
+from stepsize_solvers.numerics.sizes import Sizes
 from stepsize_solvers.programs import (
     CongruenceSum,
     Indices,
@@ -38,8 +40,6 @@ from stepsize_solvers.programs import (
     add_to_diagonal,
 )
 
-# The numbers that the arrays of a dense system may have: 80 MB each.
-_MOST_NUMBERS = 10**7
 # A step that is longer than this is cut to 1 anyway; trials of the length of one.
 _BEYOND = 1.1
 _TRIALS = 2
@@ -162,11 +162,40 @@ def _(Q: CongruenceSum, at: Coordinates) -> NDArray[np.float64]:
     return np.asarray(at.pairs * (products[i, at.rows, j, at.columns] + products[i, at.columns, j, at.rows]))
 
 
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """The matrices N_k as rows of an array."""
+
+    N: Matrix
+
+    def inner(self, M: Matrix) -> Vector:
+        """⟨N_k, M⟩."""
+        return np.asarray(self.N.dot(M.ravel()))
+
+    def combined(self, x: Vector) -> Matrix:
+        """Σ x_k N_k."""
+        d = math.isqrt(self.N.shape[1])
+        return np.asarray(x.dot(self.N).reshape(d, d))
+
+
+@dataclass(frozen=True, eq=False)
+class SvecRows(Rows):
+    """The same in coordinates svec."""
+
+    at: Coordinates
+
+    def inner(self, M: Matrix) -> Vector:
+        return np.asarray(self.N.dot(self.at.svec(M)))
+
+    def combined(self, x: Vector) -> Matrix:
+        return self.at.smat(x.dot(self.N))
+
+
 class Unknowns(Protocol):
     """The numbers in which a pattern is written, and A in them."""
 
-    def system(self, frame: Frame, root: Matrix, Rt: Matrix) -> tuple[Matrix, Array | None]:
-        """A for W⁻¹ = rootᵀ·root, and the matrices N_k as rows, ``flat``, or None where they are not formed."""
+    def system(self, frame: Frame, root: Matrix, Rt: Matrix) -> tuple[Matrix, Rows | None]:
+        """A for W⁻¹ = rootᵀ·root, and the N_k, or None where they are not formed."""
         ...
 
     def curvature(self, frame: Frame, Rt: Matrix) -> Matrix:
@@ -180,9 +209,6 @@ class Unknowns(Protocol):
     def matrix(self, x: Vector) -> Matrix:
         """Σ x_k X_k."""
         ...
-
-    def flat(self, M: Matrix) -> Vector: ...
-    def square(self, x: Vector) -> Matrix: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,12 +237,6 @@ class DiagonalUnknowns:
     def matrix(self, x: Vector) -> Matrix:
         return np.diag(x)
 
-    def flat(self, M: Matrix) -> Vector:
-        return self.vector(M)  # not asked for without rows
-
-    def square(self, x: Vector) -> Matrix:
-        return self.matrix(x)
-
 
 @dataclass(frozen=True, eq=False)
 class GivenUnknowns:
@@ -239,7 +259,7 @@ class GivenUnknowns:
     def starts(self) -> list[int]:
         return [s.start for s in self.pattern.slices]
 
-    def system(self, frame: Frame, root: Matrix, Rt: Matrix) -> tuple[Matrix, Array]:
+    def system(self, frame: Frame, root: Matrix, Rt: Matrix) -> tuple[Matrix, Rows]:
         H, C, d = root @ frame.E.T, frame.C, frame.d
         S = C @ frame.matrix() @ C.T
         shared = self.Q.apply(S) @ H.T if self.Q.is_entrywise else None
@@ -248,7 +268,7 @@ class GivenUnknowns:
             image = H @ self._image(S, s) @ H.T if shared is None else H[:, s] @ shared[s]
             row[:] = (frame.a * root[:, s] @ root[:, s].T - image - image.T).ravel()
             row /= size
-        return N @ N.T + self.curvature(frame, Rt), N
+        return N @ N.T + self.curvature(frame, Rt), Rows(N)
 
     def _image(self, S: Matrix, s: slice) -> Matrix:
         """½𝒬(E_k S + S E_k)."""
@@ -266,12 +286,6 @@ class GivenUnknowns:
     def matrix(self, x: Vector) -> Matrix:
         return np.diag(np.repeat(x / self.roots, self.pattern.sizes))
 
-    def flat(self, M: Matrix) -> Vector:
-        return M.ravel()
-
-    def square(self, x: Vector) -> Matrix:
-        return x.reshape(self.pattern.d, self.pattern.d)
-
 
 @dataclass(frozen=True, eq=False)
 class SvecUnknowns:
@@ -280,7 +294,7 @@ class SvecUnknowns:
     at: Coordinates
     T: Array
 
-    def system(self, frame: Frame, root: Matrix, Rt: Matrix) -> tuple[Matrix, Array]:
+    def system(self, frame: Frame, root: Matrix, Rt: Matrix) -> tuple[Matrix, Rows]:
         at, T = self.at, self.T
         J, lam = at.congruence(frame.C), frame.diagonal
         lam2 = lam.take(at.rows) + lam.take(at.columns)
@@ -291,7 +305,7 @@ class SvecUnknowns:
         N = at.congruence(root.dot(frame.E.T)).dot(J)
         A = N.T.dot(N)
         A += self.curvature(frame, Rt)
-        return A, N.T
+        return A, SvecRows(N.T, at)
 
     def curvature(self, frame: Frame, Rt: Matrix) -> Matrix:
         return self.at.curvature(frame.diagonal, Rt)
@@ -300,12 +314,6 @@ class SvecUnknowns:
         return self.at.svec(X)
 
     def matrix(self, x: Vector) -> Matrix:
-        return self.at.smat(x)
-
-    def flat(self, M: Matrix) -> Vector:
-        return self.at.svec(M)
-
-    def square(self, x: Vector) -> Matrix:
         return self.at.smat(x)
 
 
@@ -323,16 +331,16 @@ class ListedUnknowns:
 
     @staticmethod
     def of(Q: PositiveMap, pattern: Pattern) -> ListedUnknowns:
-        at = coordinates(pattern.d) if pattern.d**4 <= _MOST_NUMBERS else None
+        at = coordinates(pattern.d) if pattern.d**4 <= Sizes.FACTORISED_FLOATS else None
         return ListedUnknowns(Q, _spanning(pattern.sizes), at, None if at is None else map_matrix(Q, at))
 
-    def system(self, frame: Frame, root: Matrix, Rt: Matrix) -> tuple[Matrix, Array]:
+    def system(self, frame: Frame, root: Matrix, Rt: Matrix) -> tuple[Matrix, Rows]:
         n, d, _ = self.stack.shape
         XB = (self.stack.reshape(n * d, d) @ frame.matrix()).reshape(n, d, d)
         N = frame.a * _congruence(self.stack, frame.C)
         N -= self.apply(_congruence(XB + XB.swapaxes(1, 2), frame.C))
         N = _congruence(N, root @ frame.E.T).reshape(n, d * d)
-        return N @ N.T + self.curvature(frame, Rt), N
+        return N @ N.T + self.curvature(frame, Rt), Rows(N)
 
     def curvature(self, frame: Frame, Rt: Matrix) -> Matrix:
         n, d, _ = self.stack.shape
@@ -356,12 +364,6 @@ class ListedUnknowns:
     def matrix(self, x: Vector) -> Matrix:
         return np.asarray(np.tensordot(x, self.stack, 1))
 
-    def flat(self, M: Matrix) -> Vector:
-        return M.ravel()
-
-    def square(self, x: Vector) -> Matrix:
-        return x.reshape(self.stack.shape[1:])
-
 
 @lru_cache(maxsize=32)
 def _spanning(sizes: tuple[int, ...]) -> Stack:
@@ -376,8 +378,8 @@ def _spanning(sizes: tuple[int, ...]) -> Stack:
     return out
 
 
-def listed(Q: PositiveMap, pattern: Pattern, most: int) -> Unknowns | None:
-    """The unknowns of a dense system, or None when there are more than ``most``.
+def listed(Q: PositiveMap, pattern: Pattern, most: float = math.inf) -> Unknowns | None:
+    """The unknowns of a factorised system, or None when there are more than ``most`` or arrays would be too large.
 
     A diagonal and factors of given blocks may have any number.
     """
@@ -387,8 +389,8 @@ def listed(Q: PositiveMap, pattern: Pattern, most: int) -> Unknowns | None:
     if pattern.W is not None:
         return GivenUnknowns(Q, pattern)
     count = sum(n * (n + 1) // 2 for n in pattern.sizes)
-    fits = pattern.d**4 <= _MOST_NUMBERS if pattern.is_full else count * pattern.d**2 <= _MOST_NUMBERS
-    if count > most or not fits:
+    rows = pattern.d**2 if pattern.is_full else count
+    if count > most or rows * pattern.d**2 > Sizes.FACTORISED_FLOATS:
         return None
     if pattern.is_full:
         return SvecUnknowns(coordinates(pattern.d), map_matrix(Q, coordinates(pattern.d)))
@@ -421,14 +423,14 @@ class FactorisedSystem:
     """The system of a problem with one inequality by the Cholesky factor of A, or of I + A where K has the identity.
 
     All that comes from F and Z is in the coordinates of the Nesterov–Todd factor G, where both are Diag(v) and W = I.
-    N: the matrices N_k as rows, or None; floor: G⁻¹EG⁻ᵀ of F ⪰ tE, or None.
+    rows: the N_k, or None; floor: G⁻¹EG⁻ᵀ of F ⪰ tE, or None.
     """
 
     p: InequalityPoint
     frame: Frame
     unknowns: Unknowns
     factor: Matrix
-    N: Array | None
+    rows: Rows | None
     floor: Matrix | None = None
 
     @staticmethod
@@ -437,13 +439,13 @@ class FactorisedSystem:
     ) -> FactorisedSystem | None:
         """None when rounding has made A indefinite; ``floor``: E in the basis of the point."""
         back = p.scaling.G_inverse
-        A, N = unknowns.system(frame, back, Rt)
+        A, rows = unknowns.system(frame, back, Rt)
         if identity:
             add_to_diagonal(A, 1.0)
         factor = cholesky(A, overwrite=True)
         if factor is None:
             return None
-        return FactorisedSystem(p, frame, unknowns, factor, N, None if floor is None else back @ floor @ back.T)
+        return FactorisedSystem(p, frame, unknowns, factor, rows, None if floor is None else back @ floor @ back.T)
 
     @property
     def scaling(self) -> Scaling:
@@ -473,15 +475,15 @@ class FactorisedSystem:
 
     def _solve(self, r: Matrix, c: Matrix) -> tuple[Matrix, Matrix, Matrix]:
         """X, dZ and F′[X] with K X − F′*[dZ] = r and F′[X] + dZ = c."""
-        unknowns, N = self.unknowns, self.N
-        if N is None:
+        unknowns, rows = self.unknowns, self.rows
+        if rows is None:
             back = self.scaling.G_inverse
             rhs = unknowns.vector(r + self.frame.coslope(back.T @ c @ back))
             X = unknowns.matrix(lapack.dpotrs(self.factor, rhs, 1)[0])
             first = sym(self._scaled(self.frame.slope(X)))
         else:
-            x = lapack.dpotrs(self.factor, unknowns.vector(r) + N.dot(unknowns.flat(c)), 1)[0]
-            X, first = unknowns.matrix(x), unknowns.square(x.dot(N))
+            x = lapack.dpotrs(self.factor, unknowns.vector(r) + rows.inner(c), 1)[0]
+            X, first = unknowns.matrix(x), rows.combined(x)
         return X, c - first, first
 
     def step(self, s: float, before: ScaledStep | None = None) -> ScaledStep:

@@ -171,12 +171,13 @@ class _Newton:
         return Step(h, half + half.T + nu * V - Y)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass
 class _Path:
-    """The path of M to a tolerance."""
+    """The path of M to a tolerance; length: of the last step."""
 
     M: Matrix
     tol: float
+    length: float = 0.0
 
     def moved(self, p: DiagonalPoint, step: Step, length: float) -> DiagonalPoint | None:
         """The point after a step of the given length; None where N ≺ I or Y ≻ 0 fails."""
@@ -200,25 +201,26 @@ class _Path:
             length *= _CUT
         return None, 0.0
 
-    def next(self, p: DiagonalPoint) -> tuple[DiagonalPoint | None, float]:
-        """The point after one step and the length of that; None when rounding allows no step."""
+    def next(self, p: DiagonalPoint) -> DiagonalPoint | None:
+        """The point after one step; None when rounding allows no step."""
         newton = _Newton.of(p)
         if newton is None:
-            return None, 0.0
+            return None
         predictor = newton.step(0.0)
         predicted, _ = self.furthest(p, predictor)
         left = 1.0 if predicted is None else min(max(predicted.mu / p.mu, 0.0), 1.0)
         nu = max(left**_POWER * p.mu, _LAST * self.tol)
         step = newton.step(nu, predictor)
-        moved, length = self.furthest(p, step)
-        if length < _SHORT:
+        moved, self.length = self.furthest(p, step)
+        if self.length < _SHORT:
             plain = newton.step(nu)
             other = self.furthest(p, plain)
-            if other[1] > length:
-                step, (moved, length) = plain, other
-        if moved is None or length == 1.0:
-            return moved, length
-        return self.moved(p, step, _BACK * length), _BACK * length
+            if other[1] > self.length:
+                step, (moved, self.length) = plain, other
+        if moved is None or self.length == 1.0:
+            return moved
+        self.length *= _BACK
+        return self.moved(p, step, self.length)
 
 
 def solve_diagonal(
@@ -230,18 +232,10 @@ def solve_diagonal(
     x = 1.0 / np.diagonal(M) if start is None else np.array(start)
     x *= _START / -smallest_eigenvalue(-_scaled(M, x))
     progress: Progress[DiagonalPoint] = Progress(len(M), limits, _MARGIN, _PATIENCE)
-    return progress.run(lambda: _follow(_Path(M, limits.tol), x, progress)), progress
+    path = _Path(M, limits.tol)
+    first = DiagonalPoint.central(M, x)
 
+    def details(p: DiagonalPoint) -> dict[str, str]:
+        return {"mu": f"{p.mu:.2e}", "step": f"{path.length:.3f}"}
 
-def _follow(path: _Path, x: Vector, progress: Progress[DiagonalPoint]) -> Status:
-    p, length = DiagonalPoint.central(path.M, x), 0.0
-    while p is not None:
-        details = None
-        if progress.limits.log is not None:
-            details = {"mu": f"{p.mu:.2e}", "step": f"{length:.3f}"}
-        status = progress.examine(p, p.bounds, details)
-        if status is not None:
-            return status
-        p, length = path.next(p)
-        progress.steps += p is not None
-    return Status.INACCURATE
+    return progress.run(lambda: progress.follow(first, lambda p: p.bounds, details, path.next)), progress

@@ -149,66 +149,65 @@ class KrylovSystem:
         return conjugate_gradients(self, rhs, lambda _, rho: rho <= enough, _MOST_ITERATIONS, work)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass
 class DampedNewton:
-    """One solve."""
+    """One solve; decrement, length: of the last step."""
 
     family: Family
     pattern: Pattern
     progress: Progress[MetricPoint]
+    decrement: float = math.inf
+    length: float = 0.0
 
     @cached_property
     def beta(self) -> float:
         return effective_beta(self.family.Q)
 
+    def run(self, D: Matrix) -> Status:
+        """Newton steps from D until the gap is certified or a limit is reached; INACCURATE after a breakdown."""
+        return self.progress.follow(self.point(D), self.bounds, self.details, self.next)
+
     def point(self, D: Matrix) -> MetricPoint | None:
         return MetricPoint.of(self.family, self.pattern, D)
 
-    def direction(self, p: MetricPoint, far: bool) -> Matrix:
-        """A⁻¹g."""
+    def bounds(self, p: MetricPoint) -> Bounds:
+        return p.bounds(self.loss(p))
+
+    def details(self, p: MetricPoint) -> dict[str, str]:
+        return {"decrement": f"{self.decrement:.2e}", "step": f"{self.length:.3f}"}
+
+    def next(self, p: MetricPoint) -> MetricPoint | None:
+        """The point after one step; None when no step goes up."""
         # The loss after the step is about half of this, or a few times as much.
         floor = 0.1 * self.progress.limits.tol * p.d
-        return KrylovSystem(p, self.beta).solve(p.gradient, floor, far, self.progress.work)
-
-    def run(self, D: Matrix) -> Status:
-        """Newton steps from D until the gap is certified or a limit is reached; INACCURATE after a breakdown."""
-        progress, p, decrement, length = self.progress, self.point(D), math.inf, 0.0
-        while p is not None:
-            details = {"decrement": f"{decrement:.2e}", "step": f"{length:.3f}"}
-            status = progress.examine(p, p.bounds(self.loss(p)), details)
-            if status is not None:
-                return status
-            X = self.direction(p, far=decrement > 1.0)
-            decrement = math.sqrt(max(float(np.vdot(p.gradient, X)), 0.0))
-            length = self.length(p, X, decrement)
-            if length == 0.0:
-                break
-            p = self.point(p.D + p.frame.change(length * X))
-            progress.steps += 1
-        return Status.INACCURATE
+        X = KrylovSystem(p, self.beta).solve(p.gradient, floor, self.decrement > 1.0, self.progress.work)
+        self.decrement = math.sqrt(max(float(np.vdot(p.gradient, X)), 0.0))
+        self.length = _length(p, X, self.decrement)
+        return None if self.length == 0.0 else self.point(p.D + p.frame.change(self.length * X))
 
     def loss(self, p: MetricPoint) -> float:
         """The loss of the bound, or infinity while it is far above what is asked for."""
         return math.inf if p.rough_loss > _FAR * self.progress.limits.tol * p.d else p.loss
 
-    def length(self, p: MetricPoint, X: Matrix, decrement: float) -> float:
-        """The maximiser of the objective along the step, roughly; 0 when no step goes up."""
-        if decrement < _CLOSE:
-            return 1.0
-        first, second = p.frame.slope(X), p.frame.bend(X)
-        a, low, high = 1.0, 0.0, math.inf
-        for _ in range(_TRIALS):
-            K = cholesky(p.Gt + a * first + (a * a) * second)
-            if K is None:
-                high, a = a, 0.5 * (low + a)
-                continue
-            along = lower_solve(K, lower_solve(K, first + (2.0 * a) * second).T)
-            slope = float(np.trace(along))
-            if abs(slope) <= _FLAT * decrement**2:  # which is the slope at 0
-                return a
-            low, high = (a, high) if slope > 0.0 else (low, a)
-            curvature = float(np.vdot(along, along)) - 2.0 * float(np.trace(lower_solve(K, lower_solve(K, second).T)))
-            a += slope / curvature
-            if not low < a < high:
-                a = 0.5 * (low + high) if high < math.inf else 2.0 * low
-        return low
+
+def _length(p: MetricPoint, X: Matrix, decrement: float) -> float:
+    """The maximiser of the objective along the step, roughly; 0 when no step goes up."""
+    if decrement < _CLOSE:
+        return 1.0
+    first, second = p.frame.slope(X), p.frame.bend(X)
+    a, low, high = 1.0, 0.0, math.inf
+    for _ in range(_TRIALS):
+        K = cholesky(p.Gt + a * first + (a * a) * second)
+        if K is None:
+            high, a = a, 0.5 * (low + a)
+            continue
+        along = lower_solve(K, lower_solve(K, first + (2.0 * a) * second).T)
+        slope = float(np.trace(along))
+        if abs(slope) <= _FLAT * decrement**2:  # which is the slope at 0
+            return a
+        low, high = (a, high) if slope > 0.0 else (low, a)
+        curvature = float(np.vdot(along, along)) - 2.0 * float(np.trace(lower_solve(K, lower_solve(K, second).T)))
+        a += slope / curvature
+        if not low < a < high:
+            a = 0.5 * (low + high) if high < math.inf else 2.0 * low
+    return low

@@ -147,6 +147,22 @@ class Progress(Generic[Point]):
         log_det = bounds.lower / self.d + self.limits.log_shift
         log(f"{self.steps:4d} {log_det:16.9f} {bounds.width / self.d:9.2e} {values}")
 
+    def follow(
+        self,
+        point: Point | None,
+        bounds: Callable[[Point], Bounds],
+        details: Callable[[Point], Mapping[str, str]],
+        next_point: Callable[[Point], Point | None],
+    ) -> Status:
+        """Step from point to point until the solve is over; INACCURATE where there is no next point."""
+        while point is not None:
+            status = self.examine(point, bounds(point), None if self.limits.log is None else details(point))
+            if status is not None:
+                return status
+            point = next_point(point)
+            self.steps += point is not None
+        return Status.INACCURATE
+
     def run(self, method: Callable[[], Status]) -> Status:
         """The status of a method that records its points here; Ctrl-C and the deadline keep the best pair so far."""
         try:

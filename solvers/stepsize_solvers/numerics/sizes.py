@@ -1,6 +1,7 @@
-"""Every size at which the own solver changes its method: each was measured on one thread, in processor time.
+"""The sizes at which the own solver changes its method: each was measured on one thread, in processor time.
 
-Sizes are dimensions d unless the name says unknowns, the numbers that describe a direction.
+Sizes are dimensions d unless the name says otherwise; unknowns are the numbers that describe a direction.  Shares of a
+size are constants of the modules that take them: ``families.cuts``, ``families.newton`` and the Schur complement.
 """
 
 from __future__ import annotations
@@ -9,25 +10,27 @@ from __future__ import annotations
 class Sizes:
     """The table."""
 
-    # The condition: up to here factorised Newton systems beat conjugate gradients, in the time of a whole call rand-k /
-    # Gaussian map 2× / 2× at d = 5, 1.7× / 1.7× at 10, 1.7× / 1.1× at 14, 1.3× / 0.8× at 17.  A map that is not
-    # entrywise costs one more product.
+    # The condition with a full D: up to here factorised Newton systems beat conjugate gradients, in the time of a whole
+    # call rand-k / Gaussian map 2× / 2× at d = 5, 1.7× / 1.7× at 10, 1.7× / 1.1× at 14, 1.3× / 0.8× at 17.  A map that
+    # is not entrywise costs one more product.
     CONDITION_DENSE_ENTRYWISE = 17
     CONDITION_DENSE = 16
-    # The same for other patterns.
-    PATTERN_DENSE_UNKNOWNS = 80
-    # Largest t: factorised systems come first up to here, and after a breakdown of conjugate gradients up to there.
-    FLOOR_DENSE_UNKNOWNS = 80
-    FLOOR_DENSE_UNKNOWNS_AFTER_BREAKDOWN = 2100
+    # The same for the condition over two blocks: 1.6× at d = 8, 1.7× at 12, 1.0× at 16 (72 unknowns).  And for the
+    # largest t: a full D 1.6× at d = 8, 1.4× at 12, 0.05× at 40; two blocks 6× at d = 12, 4× at 16.
+    DENSE_UNKNOWNS = 80
+    # The floats that an array of a factorised system may have, 80 MB: where the largest t may go on by factorised
+    # systems after a breakdown of conjugate gradients (a full D: d = 56).
+    FACTORISED_FLOATS = 10**7
     # Families: a factorisation beats conjugate gradients up to here: with 4 clients and rand-k a call with d = 20 takes
-    # 24 ms by conjugate gradients and 148 factorised.  After slow conjugate gradients it pays as long as the matrix of
+    # 96 ms by conjugate gradients and 102 factorised.  After slow conjugate gradients it pays as long as the matrix of
     # the system, 8 bytes for each pair of unknowns, takes half a gigabyte (a full X, d = 126).
     FAMILIES_DENSE = 100
     FAMILIES_DENSE_AFTER_SLOW = 8100
     # From here on cutting surfaces pay: 1.05 to 2.8 times faster at d = 60 to 200, slower at d = 20 and 40 with 4 to 30
     # clients.  100 clients would gain a quarter at d = 10 and 20, and nothing at 30.
     CUTS = 50
-    # From here on directions are in single precision: for the condition 1.2× faster at d = 100, 1.4× at 300.
+    # From here on directions of the condition with a full D are in single precision: 1.2× faster at d = 100, 1.4× at
+    # 300.
     SINGLE_PRECISION = 48
 
     # Up to here conjugate gradients on all rows are faster than on the active ones, by a tenth at d = 20 and 28.

@@ -20,7 +20,6 @@ import pytest
 from integrations.processes import BIN, ENVIRONMENT, SECONDS, python
 from stepsize_opt import CompressedStep, Feedback, RandK
 from stepsize_opt.flower import FeedbackStrategy, SharedSeedStrategy, compress_mod
-from stepsize_opt.methods import MomentumStep
 from stepsize_opt.results import SubspaceMethod
 from stepsize_opt.sketches import generators
 from stepsize_validation import run, run_feedback
@@ -129,7 +128,7 @@ def check(out: dict[str, Any], clients: int, plan: str, rounds: int, method: str
 
 def test_plans_of_all_methods(tmp_path: Path, app: None, monkeypatch: pytest.MonkeyPatch) -> None:
     task = importlib.import_module("logistic_app.task")
-    kinds = {"sketch": CompressedStep, "subspace": SubspaceMethod, "momentum": MomentumStep, "feedback": Feedback}
+    kinds = {"sketch": CompressedStep, "subspace": SubspaceMethod, "momentum": SubspaceMethod, "feedback": Feedback}
     for name, kind in kinds.items():
         method = task.method(name, write_plan(tmp_path, name, 4, monkeypatch))
         assert isinstance(method, kind) and method.d == 500

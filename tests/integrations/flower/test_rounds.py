@@ -210,7 +210,7 @@ def test_feedback_with_sampled_clients(weighted: bool, f: Federated) -> None:
 
 def test_sampled_clients_of_momentum_catch_up(f: Federated) -> None:
     """Whoever missed one or two means gets them, any other x and z; the step is that of the clients present."""
-    method = shared_method("momentum", f.smoothness()).compressor()
+    method = shared_method("momentum", f.smoothness())
     loop = Loop(app_of(method, f), N)
     result = start(SharedSeedStrategy(method, N, fraction_train=0.5, seed=1), loop, np.zeros(f.d), 40)
     nodes = [node - FIRST for node, _ in loop.down]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import re
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -13,26 +14,8 @@ from typing import Any
 from stepsize_opt import __version__
 from stepsize_solvers import available_solvers
 from stepsize_validation.cli.common import EXIT_OPTIMAL, print_columns, print_json
+from stepsize_validation.cli.options import add
 from stepsize_validation.data import DATA_VARIABLE
-
-PACKAGES = (
-    "numpy",
-    "scipy",
-    "cvxpy",
-    "scs",
-    "clarabel",
-    "mosek",
-    "cvxopt",
-    "sdpa-python",
-    "coptpy",
-    "joblib",
-    "rich",
-    "threadpoolctl",
-    "scikit-learn",
-    "matplotlib",
-    "torch",
-    "flwr",
-)
 
 
 def add_parsers(commands: Any) -> None:
@@ -42,15 +25,21 @@ def add_parsers(commands: Any) -> None:
         help="what is installed, licences, BLAS, threads, versions",
         epilog="examples:\n  stepsize-opt doctor\n  stepsize-opt doctor --json",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add(parser, "--json")
     parser.set_defaults(run=_doctor)
 
 
-def _version(package: str) -> str | None:
+def _version(package: str) -> str:
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
-        return None
+        return "not installed"
+
+
+def _packages() -> dict[str, str]:
+    """Return the version of every package that the project and its extras need."""
+    required = [re.split(r"[\[<>=; ]", line)[0] for line in metadata.requires("stepsize-opt") or []]
+    return {name: _version(name) for name in dict.fromkeys(required) if name != "stepsize-opt"}
 
 
 def _known(value: object) -> str | int | None:
@@ -77,7 +66,7 @@ def _report() -> dict[str, Any]:
             {key: _known(pool.get(key)) for key in ("internal_api", "version", "num_threads", "architecture")}
             for pool in threadpool_info()
         ],
-        "packages": {name: _version(name) for name in PACKAGES},
+        "packages": _packages(),
         "solvers": [{"name": e.name, "available": e.available, "reason": e.reason} for e in available_solvers()],
     }
 
@@ -94,5 +83,5 @@ def _doctor(args: argparse.Namespace) -> int:
         print(f"BLAS: {pool['internal_api']} {pool['version']}, threads: {pool['num_threads']}")
     solvers = [[e["name"], "runs" if e["available"] else "does not run", e["reason"] or ""] for e in report["solvers"]]
     print_columns("solvers", solvers)
-    print_columns("packages", [[name, version or "not installed"] for name, version in report["packages"].items()])
+    print_columns("packages", list(report["packages"].items()))
     return EXIT_OPTIMAL

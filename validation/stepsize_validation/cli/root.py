@@ -14,8 +14,9 @@ from collections.abc import Sequence
 
 from stepsize_opt import __version__
 from stepsize_solvers.programs import SolverUnavailable, UnsupportedProgram
-from stepsize_validation.cli import bench, check, demo, distributed, doctor, plan, reproduce, solve
-from stepsize_validation.cli.common import EXIT_INPUT, EXIT_INTERRUPTED, EXIT_OPTIMAL, EXIT_SOLVER, Parser
+from stepsize_validation.cli import demo, distributed, doctor, plan, solve, studies
+from stepsize_validation.cli.common import EXIT_INPUT, EXIT_INTERRUPTED, EXIT_OPTIMAL, EXIT_SOLVER
+from stepsize_validation.cli.options import Parser, with_option_names
 
 _EXAMPLES = """examples:
   stepsize-opt demo
@@ -34,7 +35,7 @@ def parser() -> argparse.ArgumentParser:
     )
     root.add_argument("--version", action="version", version=f"stepsize-opt {__version__}")
     commands = root.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for command in (solve, distributed, plan, check, reproduce, bench, demo, doctor):
+    for command in (solve, distributed, plan, studies, demo, doctor):
         command.add_parsers(commands)
     return root
 
@@ -78,5 +79,6 @@ def _prepare_streams() -> None:
 
 
 def _complain(error: Exception | str, code: int) -> int:
-    print("error:", *str(error).split(), file=sys.stderr)  # one line, whatever a library's message holds
+    words = with_option_names(str(error)).split()  # one line, whatever a library's message holds
+    print("error:", *words, file=sys.stderr)
     return code

@@ -5,12 +5,13 @@ from stepsize_validation.data.datasets import (
     Dataset as Dataset,
     available_datasets as available_datasets,
     load_dataset as load_dataset,
+    split as split,
 )
 from stepsize_validation.data.objectives import (
     federated_logistic as federated_logistic,
     layered_logistic as layered_logistic,
     logistic_regression as logistic_regression,
     random_quadratic as random_quadratic,
+    random_smoothness as random_smoothness,
+    with_spectrum as with_spectrum,
 )
-from stepsize_validation.data.spectra import random_smoothness as random_smoothness, with_spectrum as with_spectrum
-from stepsize_validation.data.splits import split as split

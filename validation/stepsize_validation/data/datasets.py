@@ -1,4 +1,4 @@
-"""Data for the objectives: svmlight files from a folder, or embedded sets.
+"""Data for the objectives: svmlight files from a folder, or embedded sets, and their rows over clients.
 
 ``breast_cancer`` comes with this package; ``digits`` and svmlight files need scikit-learn.
 
@@ -17,7 +17,17 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from stepsize_opt.inputs import broken_is_value_error, check_dense, check_kind, read_rows, real_array
+from stepsize_opt.inputs import (
+    broken_is_value_error,
+    check_dense,
+    check_kind,
+    check_one_of,
+    generator,
+    positive_number,
+    read_rows,
+    real_array,
+    whole_number,
+)
 from stepsize_solvers.programs import Indices, Vector
 
 DATA_VARIABLE = "STEPSIZE_OPT_DATA"
@@ -151,6 +161,80 @@ def _is_read(line: bytes, read: Callable[..., Any]) -> bool:
     except (ValueError, OverflowError):
         return False
     return True
+
+
+def split(
+    data: Dataset, clients: int, rng: np.random.Generator, kind: str = "shuffled", concentration: float = 0.5
+) -> tuple[Dataset, ...]:
+    """Return the rows of a data set shared out over clients.
+
+    Parameters
+    ----------
+    data : Dataset
+        What is split.
+    clients : int
+        Their number n, at most the number of rows.
+    rng : numpy.random.Generator
+        Where the shuffle comes from.
+    kind : str
+        ``"shuffled"``: equal parts of the shuffled rows, as in the paper; the m mod n rows left over are dropped.
+        ``"label"``: equal parts of the rows sorted by label, so that all but one client see a single label.
+        ``"dirichlet"``: for each label, shares drawn from a Dirichlet distribution.
+    concentration : float
+        Of the Dirichlet distribution; the smaller, the more the clients differ.
+
+    Returns
+    -------
+    tuple of Dataset
+        One for each client.
+
+    Raises
+    ------
+    ValueError
+        For an unknown kind, or fewer rows than clients.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from stepsize_validation.data import load_dataset, split
+    >>> [part.m for part in split(load_dataset("breast_cancer"), 4, np.random.default_rng(0))]
+    [142, 142, 142, 142]
+    """
+    check_kind("data", data, Dataset)
+    check_one_of("kind", kind, ("shuffled", "label", "dirichlet"))
+    generator(rng)
+    n = whole_number("clients", clients)
+    if n > data.m:
+        msg = f"clients must be at most the number of rows, {data.m}; got {n}"
+        raise ValueError(msg)
+    if kind == "dirichlet":
+        parts = _dirichlet(data.b, n, rng, positive_number("concentration", concentration))
+    else:
+        order = rng.permutation(data.m)
+        if kind == "label":
+            order = order[np.argsort(data.b[order], kind="stable")]
+        # Equal parts make the mean of the clients' losses the loss of the rows used.
+        parts = np.split(order[: data.m - data.m % n], n)
+    return tuple(data.rows(part) for part in parts)
+
+
+def _dirichlet(b: Vector, n: int, rng: np.random.Generator, alpha: float) -> list[Indices]:
+    """Give the rows of each label to the clients in proportions drawn from Dirichlet(α, …).
+
+    Small α give clients of very different sizes and label shares.  Every row is used.  A client that would stay empty
+    takes one row from the largest.
+    """
+    parts: list[list[int]] = [[] for _ in range(n)]
+    for label in (-1.0, 1.0):
+        rows = rng.permutation(np.flatnonzero(b == label))
+        shares = rng.dirichlet(np.full(n, alpha))
+        cuts = np.rint(np.cumsum(shares)[:-1] * rows.size).astype(int)
+        for part, chosen in zip(parts, np.split(rows, cuts), strict=True):
+            part.extend(chosen.tolist())
+    for part in parts:
+        if not part:
+            part.append(max(parts, key=len).pop())
+    return [np.array(part, dtype=np.intp) for part in parts]
 
 
 def signs(labels: Any) -> Vector:

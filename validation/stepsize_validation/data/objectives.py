@@ -1,4 +1,4 @@
-"""Objectives of data sets, and random quadratics."""
+"""Objectives of data sets, and random matrices with a given spectrum."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
+from scipy import sparse
 
-from stepsize_opt.inputs import check_kind, items
+from stepsize_opt.inputs import check_dense, check_kind, generator, items, positive_number, real_array, whole_number
 from stepsize_opt.problems import Federated, Layered, LogisticRegression, Quadratic
-from stepsize_solvers.programs import Vector
+from stepsize_solvers.programs import Indices, Matrix, Vector
 from stepsize_validation.data.datasets import Dataset
-from stepsize_validation.data.shared_rows import Rows, distinct_rows
-from stepsize_validation.data.spectra import with_spectrum
 
 
 class _RepeatedRows(LogisticRegression):
-    """A logistic regression on data whose rows repeat, in whole or in parts: what repeats is evaluated once.
+    """A logistic regression on data whose rows repeat, which are evaluated once.
 
-    A run of 300 steps and 20 seeds takes a quarter of the time on phishing, a third on mushrooms, and 0.8 of it on a1a.
+    A gradient with a value of f takes 0.42 of the processor time on phishing, 0.86 of it on a1a.
     """
 
     def __repr__(self) -> str:
@@ -28,8 +28,22 @@ class _RepeatedRows(LogisticRegression):
 
     @cached_property
     def terms(self) -> tuple[Any, Vector]:
-        first, labels = distinct_rows(self.signed_rows)
-        return Rows.of(self.A[first], -self.b[first]), np.bincount(labels) / self.m
+        first, labels = _distinct_rows(self.signed_rows)
+        return self.signed_rows[first], np.bincount(labels) / self.m
+
+
+def _distinct_rows(A: Any) -> tuple[Indices, Indices]:
+    """Return the first occurrence of each distinct row of A, csr or dense, in order, and which of them each row is."""
+    if sparse.issparse(A):
+        A.sort_indices()
+        bounds = zip(A.indptr[:-1], A.indptr[1:], strict=True)
+        keys = [(A.indices[a:b].tobytes(), A.data[a:b].tobytes()) for a, b in bounds]
+    else:
+        keys = [(row.tobytes(), b"") for row in np.ascontiguousarray(A)]
+    seen: dict[tuple[bytes, bytes], int] = {}
+    labels = np.array([seen.setdefault(key, len(seen)) for key in keys], dtype=np.intp)
+    _, first = np.unique(labels, return_index=True)
+    return first.astype(np.intp), labels
 
 
 def logistic_regression(data: Dataset, reg: float, penalty: str = "nonconvex") -> LogisticRegression:
@@ -85,3 +99,58 @@ def random_quadratic(spectrum: Sequence[float] | Vector, rng: np.random.Generato
     2
     """
     return Quadratic(with_spectrum(rng, spectrum), rng.standard_normal(len(spectrum)))
+
+
+def with_spectrum(rng: np.random.Generator, eigenvalues: ArrayLike) -> Matrix:
+    """Return Q Diag(λ) Qᵀ with the given λ and random orthonormal eigenvectors Q, exactly symmetric.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+        Where Q comes from.
+    eigenvalues : array_like
+        λ, shape (d,).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from stepsize_validation.data import with_spectrum
+    >>> np.linalg.eigvalsh(with_spectrum(np.random.default_rng(0), [1.0, 2.0])).round(6).tolist()
+    [1.0, 2.0]
+    """
+    values = real_array("eigenvalues", eigenvalues)
+    if values.ndim != 1 or not values.size:
+        msg = f"eigenvalues must be a list of numbers, got shape {values.shape}"
+        raise ValueError(msg)
+    Q = np.linalg.qr(generator(rng).standard_normal((values.size, values.size)))[0]
+    M = (Q * values) @ Q.T
+    return np.asarray(0.5 * (M + M.T))
+
+
+def random_smoothness(rng: np.random.Generator, d: int, condition: float) -> Matrix:
+    """Return a random smoothness matrix: log-spaced eigenvalues from 1 down to 1/condition, random eigenvectors.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+        Where the eigenvectors come from.
+    d : int
+        Size.
+    condition : float
+        Largest eigenvalue over the smallest, at least 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from stepsize_validation.data import random_smoothness
+    >>> L = random_smoothness(np.random.default_rng(0), 3, condition=100.0)
+    >>> np.linalg.eigvalsh(L).round(6).tolist()
+    [0.01, 0.1, 1.0]
+    """
+    largest = positive_number("condition", condition)
+    if largest < 1.0:
+        msg = f"condition must be at least 1, got {condition}"
+        raise ValueError(msg)
+    size = whole_number("d", d)
+    check_dense("the matrix", size)
+    return with_spectrum(rng, np.logspace(0.0, -np.log10(largest), size))

@@ -3,12 +3,6 @@
 Needs the extra ``reports`` (``pip install 'stepsize-opt[reports]'``).
 """
 
-try:
-    import pandas as _pandas  # noqa: F401
-except ImportError as error:
-    msg = "the experiments need pandas: pip install 'stepsize-opt[reports]'"
-    raise ModuleNotFoundError(msg) from error
-
 from stepsize_validation.experiments.clients import Setting as Setting
 from stepsize_validation.experiments.report import print_progress as print_progress, reproduce as reproduce
 from stepsize_validation.experiments.spec import Plan as Plan

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from stepsize_opt.methods import optimal_method
+from stepsize_opt.limit import optimal_method
 from stepsize_opt.node import optimal_stepsize
 from stepsize_opt.plots import styles_of
 from stepsize_opt.problems import find_infimum

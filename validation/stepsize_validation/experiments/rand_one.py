@@ -53,8 +53,8 @@ def without_runs(data: Dataset, plan: Plan, parameter: int = 0) -> Tables:
     tables = {"predicted": pd.DataFrame([_predicted(data, reg) for reg in _REGULARISATIONS])}
     if data.d <= _TABLE_1_D:
         L = logistic_regression(data, plan.reg).smoothness()
-        rows = pd.DataFrame(communication_table(L).to_records())
-        tables["table 1"] = rows.drop(columns=["efficiency", "status", "gap"])
+        columns = ["row", "goal", "method", "sketch", "stepsize", "floats", "descent", "printed", "differs", "note"]
+        tables["table 1"] = pd.DataFrame(communication_table(L).to_records())[columns]
     return tables
 
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from stepsize_opt.goals import GoalName
 from stepsize_opt.inputs import positive_number, whole_number
-from stepsize_opt.limit import compression_limit
-from stepsize_opt.methods import Method, SubspaceMethod
+from stepsize_opt.limit import SubspaceMethod, compression_limit
+from stepsize_opt.methods import Method
 from stepsize_opt.node import StepsizeResult
 from stepsize_opt.plots import Curve
 from stepsize_opt.problems import Federated, FederatedInfimum, Infimum, Objective
@@ -99,6 +99,7 @@ class Choice:
     lambda_D: float | None = None
     goal: GoalName = "paper"
     efficiency: float | None = None
+    method: SubspaceMethod | None = None
 
     @staticmethod
     def of(label: str, result: StepsizeResult, sketch: Sketch, *, ours: bool = False) -> Choice:
@@ -115,7 +116,15 @@ class Choice:
         read = {name: getattr(method, name) for name in ("D", "sketch", "rate", "efficiency")}
         goal: Any = "paper" if method.goal == "descent" else method.goal
         label = f"subspace, {method.goal}"
-        return Choice(label, method, feasible=True, ours=True, goal=goal, gap=method.certificate.gap, **read)
+        gap = method.certificate.gap
+        return Choice(label, method.name, feasible=True, ours=True, goal=goal, gap=gap, method=method, **read)
+
+    @property
+    def runs(self) -> dict[str, Any]:
+        """The arguments of ``run``: the subspace method itself, or D with its sketch and its method."""
+        if self.method is not None:
+            return {"D": self.method}
+        return {"D": self.D, "sketch": self.sketch, "algorithm": self.algorithm}
 
     @property
     def cost(self) -> float:

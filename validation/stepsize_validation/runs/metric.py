@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -11,9 +11,10 @@ import numpy as np
 from scipy.linalg import eigh
 
 from stepsize_opt.inputs import dense, items, read_matrix
-from stepsize_opt.methods import Method, get_method
+from stepsize_opt.methods import Factors, Method, get_method
 from stepsize_opt.problems import Federated, Objective
 from stepsize_opt.sketches import Sketch, sketch_of_each
+from stepsize_solvers.numerics import sym
 from stepsize_solvers.programs import Matrix, Vector
 
 
@@ -30,20 +31,20 @@ class DescentMetric:
     one_node: bool
     objective: Objective | Federated
     sketches: Sequence[Sketch]
-    method: Method
+    factors: Factors
 
     @staticmethod
     def of(
         objective: Objective | Federated,
         D: Matrix,
         sketches: Sequence[Sketch],
-        method: Method,
+        factors: Factors,
         *,
         one_node: bool,
     ) -> DescentMetric:
         L = objective.smoothness()
-        H = method.descent_metric(D, L, sketches[0]) if one_node else 2.0 * D - D @ L @ D
-        return DescentMetric(D, H, L, one_node, objective, sketches, method)
+        T = moment_of(factors, L, sketches[0].second_moment) if one_node else D @ L @ D
+        return DescentMetric(D, 2.0 * D - T, L, one_node, objective, sketches, factors)
 
     def norms(self, gradient: Matrix) -> Vector:
         """Return ‖g‖²_H for each seed."""
@@ -94,7 +95,7 @@ class DescentMetric:
             outcomes = self.sketches[0].support()[1]
         except ValueError:
             return math.inf
-        factors = self.method.factors(self.D, self.objective.smoothness)
+        factors = self.factors
         w, V = np.linalg.eigh(self.L)
         root = (V * np.sqrt(np.maximum(w, 0.0))) @ V.T
         left = root if factors.left is None else root @ factors.left
@@ -110,7 +111,14 @@ class DescentMetric:
         """λ_D of Theorem 3; 0 on one node."""
         if not isinstance(self.objective, Federated):
             return 0.0
-        return distributed_lambda(self.D, self.L, self.objective.client_smoothness(), self.sketches, self.method)
+        return largest_variance(self.factors, self.L, self.objective.client_smoothness(), self.sketches)
+
+
+def moment_of(factors: Factors, L: Matrix, law: Callable[[Matrix], Matrix]) -> Matrix:
+    """Return T(D) = E[GᵀLG] of G = A S B for ``law`` = 𝒫 of the sketch, the variance V(D) for ``law`` = 𝒞."""
+    A, B = factors.left, factors.right
+    inner = law(sym(L if A is None else A.T @ L @ A))
+    return np.asarray(inner if B is None else B.T @ inner @ B)
 
 
 def distributed_lambda(
@@ -147,19 +155,23 @@ def distributed_lambda(
     >>> round(distributed_lambda(0.1 * np.eye(2), np.eye(2), [np.eye(2)], RandK(2, 1), "det-CGD1"), 6)
     0.01
     """
-    method = get_method(algorithm)
     D, L = dense(read_matrix("D", D)), dense(read_matrix("L", L))
     client_L = [dense(read_matrix(f"client_L[{i}]", Li)) for i, Li in enumerate(items("client_L", client_L))]
     for name, M in (("L", L), *((f"client_L[{i}]", Li) for i, Li in enumerate(client_L))):
         if M.shape != D.shape:
             msg = f"{name} is {len(M)}×{len(M)} but D is {len(D)}×{len(D)}"
             raise ValueError(msg)
-    sketches = sketch_of_each(sketch, len(client_L), len(D))
+    factors = get_method(algorithm).factors(D, lambda: L)
+    return largest_variance(factors, L, client_L, sketch_of_each(sketch, len(client_L), len(D)))
+
+
+def largest_variance(factors: Factors, L: Matrix, client_L: Sequence[Matrix], sketches: Sequence[Sketch]) -> float:
+    """Return the largest λmax(Lᵢ^½ V(D) Lᵢ^½) of the clients."""
     inner: dict[Sketch, Matrix] = {}
     largest = 0.0
     for Li, one in zip(client_L, sketches, strict=True):
         if one not in inner:
-            inner[one] = method.variance(D, L, one)
+            inner[one] = moment_of(factors, L, one.centered_second_moment)
         w, V = np.linalg.eigh(Li)
         root = (V * np.sqrt(np.maximum(w, 0.0))) @ V.T
         largest = max(largest, float(np.linalg.eigvalsh(root @ inner[one] @ root)[-1]))

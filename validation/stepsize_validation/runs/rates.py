@@ -253,13 +253,13 @@ def _check_momentum(run: Run, momentum: MomentumRun, infimum: Infimum | None, le
     if infimum is None or infimum.point is None:
         msg = "check_rate of a run with momentum needs infimum=find_infimum(f), whose point stands for x*"
         raise ValueError(msg)
-    K, rounds = _steps(run), momentum.rounds
+    K, rule = _steps(run), momentum.rule
     excess, start = run.values[:, -1] - infimum.found, run.start_value - infimum.found
     left, first = momentum.potentials(excess, start, infimum.point)
-    right = rounds.kept(K) * first
-    loose = right + _value_rounding(run) * (1.0 if rounds.strong else weight(K))
+    right = momentum.kept(K) * first
+    loose = right + _value_rounding(run) * (1.0 if rule.strong else weight(K))
     name = f"momentum, goal {momentum.goal}"
-    return _compare(name, _LeftSides(left, None, rounds.t), _RightSides(right, loose, math.inf), run, K, level)
+    return _compare(name, _LeftSides(left, None, rule.t), _RightSides(right, loose, math.inf), run, K, level)
 
 
 def _value_rounding(run: Run) -> float:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from stepsize_opt.inputs import Shown, check_memory, check_one_of, real_array, real_number
-from stepsize_opt.methods import MomentumState, MomentumStep
+from stepsize_opt.methods import Compressor, Momentum, State, weight
 from stepsize_opt.plots import GUARANTEE, STYLES, Curve, axes_or_new, log_axes
 from stepsize_opt.sketches import Sketch
 from stepsize_solvers.programs import Indices, Matrix, Vector
@@ -22,25 +22,42 @@ _PER_STEP = ("squared_norms", "euclidean", "descent", "metric_norms", "decrease"
 
 @dataclass(frozen=True, eq=False)
 class MomentumRun:
-    """The rounds of a method with momentum, where it started and where it ended."""
+    """What a method with momentum runs, where it started and where it ended.
 
-    rounds: MomentumStep
+    For every w and K rounds E Ψ ≤ kept(K) times Ψ at the start.  Ψ = f(x) − f(w) + ½‖z − w‖²_{M̂}, for convex f
+    K(K + 3)/4 (f(x) − f(w)) + ½‖z − w‖²_{M̂}/t².
+    """
+
+    rounds: Compressor
     start: Vector
-    end: MomentumState
+    end: State
+
+    @property
+    def rule(self) -> Momentum:
+        """t, and whether f is strongly convex."""
+        assert self.rounds.memory is not None
+        return self.rounds.memory
 
     @property
     def goal(self) -> str:
         """``"linear"`` or ``"convex"``."""
-        return "linear" if self.rounds.strong else "convex"
-
-    def moved(self, step: Matrix, along: Matrix) -> MomentumRun:
-        """Return the record after a round with the updates ``step`` of x and ``along`` of z."""
-        return replace(self, end=self.rounds.moved(self.end, step, along))
+        return "linear" if self.rule.strong else "convex"
 
     def potentials(self, excess: Vector, start_excess: float, point: Vector) -> tuple[Vector, float]:
-        """Return Ψ at the end for each seed, and at the start; see ``MomentumStep.potential``."""
-        first = self.rounds.potential(self.rounds.start(self.start[None]), np.array([start_excess]), point)
-        return self.rounds.potential(self.end, excess, point), float(first[0])
+        """Return Ψ at the end for each seed, and at the start, for f(x) − f(w) = ``excess`` and w = ``point``."""
+        first = self.potential(self.rounds.start(self.start[None]), np.array([start_excess]), point)
+        return self.potential(self.end, excess, point), float(first[0])
+
+    def potential(self, state: State, excess: Vector, point: Vector) -> Vector:
+        """Return Ψ of the rows of a state."""
+        distance = 0.5 * self.rounds.squared_distance(state.z - point)
+        if self.rule.strong:
+            return np.asarray(excess + distance)
+        return np.asarray(weight(state.rounds) * excess + distance / self.rule.t**2)
+
+    def kept(self, rounds: int) -> float:
+        """Return (1 − t)^K; 1 for convex f, whose Ψ has a weight that grows."""
+        return (1.0 - self.rule.t) ** rounds if self.rule.strong else 1.0
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -101,22 +118,19 @@ class Run(Shown):
     momentum: MomentumRun | None = None
 
     @staticmethod
-    def empty(
-        metric: DescentMetric, drawn: Sequence[Sketch], x0: Vector, K: int, seeds: int, momentum: MomentumStep | None
-    ) -> Run:
+    def empty(name: str, metric: DescentMetric, drawn: Sequence[Sketch], x0: Vector, K: int, seeds: int) -> Run:
         """Return a record of K steps in which nothing is written yet; raises ValueError where memory ends."""
         check_memory(f"the record of {K} iterations with {seeds} seeds", 8 * (len(_PER_STEP) + 1) * K * seeds)
         arrays: dict[str, Any] = {name: np.full((seeds, K), math.nan) for name in _PER_STEP}
         points = np.tile(x0, (seeds, 1))
         return Run(
-            algorithm=metric.method.name if momentum is None else f"{metric.method.name} with momentum",
+            algorithm=name,
             **arrays,
             values=np.full((seeds, K + 1), math.nan),
             final_points=points,
             metric=metric,
             drawn=tuple(drawn),
             lower_bound=metric.objective.lower_bound,
-            momentum=None if momentum is None else MomentumRun(momentum, x0, momentum.start(points)),
         )
 
     def until(self, k: int) -> Run:
@@ -261,9 +275,9 @@ class Run(Shown):
         With clients that draw sketches of their own the bound has more terms (``check_distributed_rate``).
         """
         if show == "excess":
-            if self.momentum is None or not self.momentum.rounds.strong:
+            if self.momentum is None or not self.momentum.rule.strong:
                 return None
-            return np.array([2.0 * start * self.momentum.rounds.kept(int(K)) for K in steps])
+            return np.array([2.0 * start * self.momentum.kept(int(K)) for K in steps])
         rate = {"weighted": self.rate, "metric": self.descent_rate, "euclidean": self.metric.smallest}[show]
         broken = show == "weighted" and self.metric.condition > 1.0
         if broken or not rate > 0.0 or self.momentum is not None or self.clients > 1:

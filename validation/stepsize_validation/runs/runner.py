@@ -22,13 +22,13 @@ import numpy as np
 
 from stepsize_opt.inputs import check_objective, check_one_of, dense, read_matrix, real_array, whole_number
 from stepsize_opt.large import StepsizeOperator
-from stepsize_opt.methods import Feedback, Method, MomentumStep, get_method, is_scalar
+from stepsize_opt.methods import CompressedStep, Compressor, Feedback, Method, get_method
 from stepsize_opt.problems import Federated, Objective
-from stepsize_opt.results import DistributedResult, StepsizeResult, SubspaceMethod
+from stepsize_opt.results import DistributedResult, StepsizeResult
 from stepsize_opt.sketches import Sketch, sketch_of_each
 from stepsize_solvers.programs import Matrix, Vector
 from stepsize_validation.runs.metric import DescentMetric
-from stepsize_validation.runs.record import Run
+from stepsize_validation.runs.record import MomentumRun, Run
 from stepsize_validation.runs.sampling import samples
 
 # H ≻ 0 makes E f(xᵏ) ≤ f(x⁰) and D ≺ 2L⁻¹, so E‖∇f(xᵏ)‖²_D ≤ 4 E[f(xᵏ) − f^inf] ≤ 4Δ⁰.  By Markov's inequality a value
@@ -112,17 +112,24 @@ def run(
     check_one_of("on_divergence", on_divergence, ("raise", "stop"))
     federated = isinstance(objective, Federated)
     own = _own(D)
-    momentum = _momentum_of(own, sketch, algorithm)
+    rounds = own.rounds
+    other = sketch not in (None, own.sketch) or str(algorithm or own.algorithm) != str(own.algorithm)
+    if rounds is not None and other:
+        msg = "a subspace method and a result with momentum have a sketch and a method of their own: leave out both"
+        raise ValueError(msg)
     if client_seeds is None:
         client_seeds = own.client_seeds
-    if momentum is not None and federated and client_seeds == "independent":
+    if rounds is not None and rounds.memory is not None and federated and client_seeds == "independent":
         msg = "momentum is proved for one node, and clients with independent draws are none: use client_seeds='shared'"
         raise ValueError(msg)
     sketches = _read_sketches(objective, own.sketch if sketch is None else sketch)
     senders = _count_senders(client_seeds, sketches)
     stepsize = _read_stepsize(own.D, objective.d)
-    method = get_method(own.algorithm if algorithm is None else algorithm)
-    method.check(sketches, scalar=is_scalar(stepsize), clients=federated)
+    name = str(own.algorithm)
+    if rounds is None:
+        method = get_method(own.algorithm if algorithm is None else algorithm)
+        method.check(sketches)
+        rounds, name = CompressedStep(sketches[0], method.factors(stepsize, objective.smoothness)), method.name
     iterations, seeds = whole_number("iterations", iterations), whole_number("seeds", seeds)
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
         msg = f"seed must be a whole number of at least 0, got {seed!r}"
@@ -132,12 +139,13 @@ def run(
         msg = f"start must have shape ({objective.d},), got {x0.shape}"
         raise ValueError(msg)
     one_node = not federated or client_seeds == "shared"
-    metric = DescentMetric.of(objective, stepsize, sketches, method, one_node=one_node)
-    record = Run.empty(metric, sketches[:1] if senders > 1 else sketches, x0, iterations, seeds, momentum)
-    record = _filled(record, objective, int(seed), senders)
+    metric = DescentMetric.of(objective, stepsize, sketches, rounds.factors, one_node=one_node)
+    title = name if rounds.memory is None else f"{name} with momentum"
+    record = Run.empty(title, metric, sketches[:1] if senders > 1 else sketches, x0, iterations, seeds)
+    record = _filled(record, objective, rounds, int(seed), senders)
     if record.diverged_at is not None and on_divergence == "raise":
         msg = (
-            f"{method} diverged at iteration {record.diverged_at}: D is outside its stepsize condition, or L is not a "
+            f"{name} diverged at iteration {record.diverged_at}: D is outside its stepsize condition, or L is not a "
             "smoothness matrix of the objective"
         )
         raise Divergence(msg)
@@ -145,39 +153,28 @@ def run(
 
 
 class _Own(NamedTuple):
-    """What the second argument of ``run`` brings with it; ``result``: what it is, None for a matrix."""
+    """What the second argument of ``run`` brings with it.
+
+    rounds: what a subspace method and a result with momentum run, whose guarantee holds for these alone.
+    """
 
     D: Any
     sketch: Any = None
     algorithm: str | Method = "det-CGD1"
     client_seeds: str = "independent"
-    result: Any = None
+    rounds: Compressor | None = None
 
 
 def _own(D: Any) -> _Own:
-    if isinstance(D, SubspaceMethod):
-        return _Own(D.D, D.sketch, D, "shared" if D.momentum else "independent", D)
-    if isinstance(D, StepsizeResult):
-        return _Own(D.D, D.sketch, D.method, "shared" if D.momentum else "independent", D)
     if isinstance(D, DistributedResult):
         return _Own(D.D, D.sketches, D.method, D.seeds)
+    if isinstance(D, StepsizeResult):
+        rounds = D.compressor() if D.momentum else None
+        return _Own(D.D, D.sketch, D.method, "shared" if D.momentum else "independent", rounds)
+    if isinstance(D, Compressor):
+        answer: Any = D
+        return _Own(answer.D, D.sketch, D.name, "independent" if D.memory is None else "shared", D)
     return _Own(D)
-
-
-def _momentum_of(own: _Own, sketch: Any, algorithm: Any) -> MomentumStep | None:
-    """Return the rounds of a result with momentum; None without memory.
-
-    Raises ValueError for another sketch or method than its own: its rate holds for these.
-    """
-    result = algorithm if isinstance(algorithm, SubspaceMethod) else own.result
-    if result is None or not result.momentum:
-        return None
-    its_own: Any = _own(result).algorithm
-    if (sketch is not None and sketch != result.sketch) or algorithm not in (None, its_own, its_own.name):
-        msg = "a result with momentum has a sketch and a method of its own: leave out sketch and algorithm"
-        raise ValueError(msg)
-    rounds: Any = result.compressor()
-    return rounds  # type: ignore[no-any-return]
 
 
 def _read_sketches(objective: Objective | Federated, sketch: Any) -> tuple[Sketch, ...]:
@@ -217,36 +214,28 @@ def _read_stepsize(D: Any, d: int) -> Matrix:
     return out
 
 
-def _filled(record: Run, objective: Objective | Federated, seed: int, senders: int) -> Run:
+def _filled(record: Run, objective: Objective | Federated, rounds: Compressor, seed: int, senders: int) -> Run:
     """Run until the end or until divergence, and return the record; ``senders`` clients share each draw."""
-    metric, momentum, X = record.metric, record.momentum, record.final_points
-    factors = metric.method.factors(metric.D, objective.smoothness)
-    messages = senders * (1 if momentum is None else momentum.rounds.messages)
-    record.values[:, 0] = objective.value(X)
+    state, start = rounds.start(record.final_points), record.final_points[0]
+    record.values[:, 0] = objective.value(state.x)
     limit = _DIVERGED * _initial_gap(record.start_value, objective.lower_bound) / record.rate
     # A diverging run overflows before it is stopped; that is reported once, not by warnings.
     with np.errstate(over="ignore", invalid="ignore"):
         for k, sample in enumerate(islice(samples(record.drawn, record.seeds, seed), record.iterations)):
-            parts = _gradients(objective, X if momentum is None else momentum.rounds.point(momentum.end))
+            parts = _gradients(objective, rounds.point(state))
             gradient = parts.mean(axis=1)
             # The mean of the clients' messages is the message of the mean when they share their draw.
-            sent = gradient[:, None] if senders > 1 else parts
-            if momentum is None:
-                step = metric.method.step(sent, factors, sample.mean)
-                after = X - step
-            else:
-                step, along = momentum.rounds.steps(sent, sample.mean)
-                following = momentum.moved(step, along)
-                after = following.end.x
+            step, along = rounds.steps(gradient[:, None] if senders > 1 else parts, sample.mean)
             _write(record, k, gradient, step)
             # Written so that NaN is a divergence, and an infinite norm is one whatever the limit.
             if not np.all((record.squared_norms[:, k] <= limit) & np.isfinite(record.squared_norms[:, k])):
-                return replace(record.until(k), final_points=X, momentum=momentum)
-            record.sent[:, k] = messages * sample.sent
-            record.values[:, k + 1] = objective.value(after)
-            X = after
-            momentum = None if momentum is None else following
-    return replace(record, final_points=X, momentum=momentum)
+                record = record.until(k)
+                break
+            state = rounds.moved(state, step, along)
+            record.sent[:, k] = senders * rounds.messages * sample.sent
+            record.values[:, k + 1] = objective.value(state.x)
+    momentum = None if rounds.memory is None else MomentumRun(rounds, start, state)
+    return replace(record, final_points=state.x, momentum=momentum)
 
 
 def _write(record: Run, k: int, gradient: Matrix, step: Matrix) -> None:

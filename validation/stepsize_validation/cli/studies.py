@@ -1,0 +1,186 @@
+"""The commands ``bench``, ``reproduce`` and ``check``: solvers, the paper's experiments, its claims.
+
+``bench`` and ``reproduce`` print tables to standard output and their progress to standard error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stepsize_opt.sketches import parse_sketch
+from stepsize_solvers import get_solver
+from stepsize_validation.cli.common import EXIT_INACCURATE, EXIT_OPTIMAL, check_folder, progress
+from stepsize_validation.cli.options import add, names, positive, seed, whole, wholes
+
+if TYPE_CHECKING:
+    from stepsize_validation.bench import Plan, Results
+
+_BENCH_EXAMPLES = """examples:
+  stepsize-opt bench                  at most 30 minutes on two cores
+  stepsize-opt bench --quick          small sizes, a few minutes
+  stepsize-opt bench --solvers native,clarabel --sizes 10,20,40 --output mine
+  stepsize-opt bench --report --output mine
+
+Results are written after every run: after Ctrl-C the same command continues
+where it stopped, and runs of earlier calls stay in the tables.  Real data
+beyond the embedded sets is taken from the folder that STEPSIZE_OPT_DATA names.
+"""
+
+_REPRODUCE_EXAMPLES = """examples:
+  stepsize-opt reproduce all           at most an hour on two cores, resumable
+  stepsize-opt reproduce a d --datasets a1a,w1a
+  stepsize-opt reproduce all --quick   on embedded data, about a minute
+
+The data sets are svmlight files in the folder that STEPSIZE_OPT_DATA names.
+The result of each job is kept under --output: the same command continues where
+it stopped and writes the tables again.
+"""
+
+_CHECK_EXAMPLES = """examples:
+  stepsize-opt check
+  stepsize-opt check --examples 1000 --seed 1
+  stepsize-opt check --sketch randk:3 --size 6
+
+A sketch of your own: stepsize_validation.properties.check_sketch(sketch).
+"""
+
+
+def add_parsers(commands: Any) -> None:
+    """Register the three commands."""
+    bench = commands.add_parser(
+        "bench",
+        help="compare the solvers at equal certified gap",
+        epilog=_BENCH_EXAMPLES,
+    )
+    bench.add_argument("--quick", action="store_true", help="small sizes, no real data")
+    bench.add_argument("--report", action="store_true", help="tables and figures of --output again, without a run")
+    add(bench, "--output", default=Path("results/bench"), help="folder for results (default: %(default)s)")
+    bench.add_argument("--solvers", type=names, default=(), help="names with commas between them (default: all)")
+    bench.add_argument("--sizes", type=wholes, help="d of the scaling problems, such as 10,20,40")
+    bench.add_argument("--time-limit", type=positive, help="processor seconds for one solve with its certificate")
+    bench.add_argument("--memory-limit", type=whole, help="megabytes for one run beyond its libraries")
+    bench.add_argument("--no-resume", action="store_true", help="drop the finished runs of --output and start over")
+    add(bench, "--quiet")
+    bench.set_defaults(run=_bench)
+
+    reproduce = commands.add_parser(
+        "reproduce",
+        help="run the paper's experiments with the optimal D; write tables and figures",
+        epilog=_REPRODUCE_EXAMPLES,
+    )
+    known = "a, b, c, d, e, f, sensitivity or all (default)"
+    reproduce.add_argument("experiments", nargs="*", default=["all"], metavar="EXPERIMENT", help=known)
+    add(reproduce, "--output", default=Path("results/reproduce"), help="folder for results (default: %(default)s)")
+    reproduce.add_argument("--datasets", type=names, help="names with commas between them (default: the paper's)")
+    reproduce.add_argument("--quick", action="store_true", help="small sizes, embedded data unless --datasets is given")
+    reproduce.add_argument("--seeds", type=whole, help="independent runs of each method")
+    reproduce.add_argument("--seed", type=seed, default=0, help="random seed (default: %(default)s)")
+    reproduce.add_argument("--workers", type=whole, default=2, help="processes (default: %(default)s)")
+    add(reproduce, "--quiet")
+    reproduce.set_defaults(run=_reproduce)
+
+    check = commands.add_parser(
+        "check",
+        help="check Proposition 1, feasibility and sketches in exact arithmetic",
+        epilog=_CHECK_EXAMPLES,
+    )
+    check.add_argument("--sketch", help="check this sketch, such as randk:3, instead of sketches of every kind")
+    check.add_argument("--size", type=whole, default=5, help="d of --sketch (default: 5)")
+    check.add_argument("--examples", type=whole, default=200, help="examples of each claim (default: 200)")
+    check.add_argument("--seed", type=seed, default=0, help="of the examples (default: 0)")
+    check.set_defaults(run=_check)
+
+
+def _need(*packages: str) -> None:
+    """Raise ModuleNotFoundError before the runs rather than after them."""
+    missing = [name for name in packages if find_spec(name) is None]
+    if missing:
+        msg = f"this command needs {', '.join(missing)}: pip install {' '.join(missing)}"
+        raise ModuleNotFoundError(msg)
+
+
+def _bench(args: argparse.Namespace) -> int:
+    _need("matplotlib", "pandas")
+    from stepsize_validation.bench import Results, all_tables, draw_all, settings_text, summary
+
+    results = Results.read(args.output) if args.report else _run(args)
+    written = draw_all(results, args.output)
+    if not args.quiet:
+        for table in all_tables(results):
+            print(f"{table.title}\n\n{table.text}\n\n{table.frame.to_string()}\n")
+        print(*summary(results), settings_text(results), sep="\n\n")
+        print(f"written to {args.output}: {', '.join(written)}", file=sys.stderr)
+    return EXIT_OPTIMAL
+
+
+def _run(args: argparse.Namespace) -> Results:
+    from stepsize_validation.bench import run_benchmark
+
+    plan = _plan(args)
+    check_folder("--output", args.output)
+    try:
+        with progress("starting", quiet=args.quiet) as show:
+            return run_benchmark(
+                plan,
+                args.output,
+                resume=not args.no_resume,
+                say=lambda task, done, total: show(done, total, f"{task.solver}, {task.problem.name}"),
+            )
+    except KeyboardInterrupt:
+        print(f"finished runs are kept in {args.output}; the same command continues", file=sys.stderr)
+        raise
+
+
+def _plan(args: argparse.Namespace) -> Plan:
+    from stepsize_validation.bench import Plan
+
+    plan = Plan.quick() if args.quick else Plan()
+    plan = replace(plan, solvers=tuple(name.lower() for name in args.solvers))
+    for name in plan.solvers:
+        get_solver(name)  # raises for one that cannot run here: a name that was asked for is not left out
+    if args.sizes is not None:
+        plan = plan.with_sizes(args.sizes)
+    limits = {"time_limit": args.time_limit, "memory_mb": args.memory_limit}
+    given = {name: value for name, value in limits.items() if value is not None}
+    return replace(plan, settings=replace(plan.settings, **given))
+
+
+def _reproduce(args: argparse.Namespace) -> int:
+    _need("matplotlib", "pandas")
+    from stepsize_validation.experiments import Plan, reproduce
+
+    sets = {"datasets": args.datasets} if args.datasets else {}
+    plan = Plan.quick(**sets) if args.quick else Plan(**sets)
+    plan = replace(plan, seed=args.seed, seeds=args.seeds or plan.seeds)
+    check_folder("--output", args.output)
+    quiet = {"say": lambda line: None} if args.quiet else {}
+    done = reproduce(args.experiments, args.output, plan, workers=args.workers, **quiet)
+    if not args.quiet:
+        if len(done.savings):
+            columns = ["experiment", "data", "variant", "goal", "best of the paper", "predicted", "observed"]
+            print("iterations of the best of the paper's choices over those of the optimal D:")
+            print(done.savings[columns].to_string(index=False, float_format="%.3f", na_rep="–"))
+            print("\nhow many bounds hold:")
+            print(done.verdicts.to_string(index=False))
+        print(f"tables and figures: {done.folder}")
+    return 0 if done.all_hold else 1
+
+
+def _check(args: argparse.Namespace) -> int:
+    _need("hypothesis")
+    from stepsize_validation.properties.checks import check_claims
+
+    sketch = None if args.sketch is None else parse_sketch(args.sketch, args.size)
+    failed = 0
+    for checked in check_claims(args.examples, args.seed, sketch):
+        failed += bool(checked.failure)
+        verdict = "FALSE" if checked.failure else "holds"
+        print(f"{verdict}  {checked.claim}  ({checked.examples} {checked.unit})", flush=True)
+        if checked.failure:
+            print(f"       {checked.failure}")
+    return EXIT_INACCURATE if failed else EXIT_OPTIMAL
