@@ -7,7 +7,7 @@
 
 A page has blocks ``<!-- numbers: NAME -->`` … ``<!-- end -->``, on lines of their own or inside a line (not at its
 beginning, where Markdown would take the line for HTML); the function of that name in ``blocks.py`` returns the
-text between them.  The first line of each file in docs/results is the command that made it.
+text between them.  The first line of each file in docs/results is the command that made it, with version and commit.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import blocks
 import pandas as pd
 
 from stepsize_validation import cli
+from stepsize_validation.origin import origin
 
 DOCS = Path(__file__).resolve().parent
 PAGES = [DOCS.parent / "README.md", *sorted(DOCS.glob("**/*.md"))]
@@ -83,7 +84,7 @@ def store_demo() -> None:
         cli.main(command.split()[1:])
     columns = ["method", "stepsize", "rate", "rounds", "share_of_limit", "mean_squared_gradient", "final_gap"]
     text = pd.DataFrame(json.loads(out.getvalue())["rows"])[columns].to_csv(index=False, float_format="%.6g")
-    blocks.stored("demo").write_text(f"# {command}\n{text}", encoding="utf-8")
+    blocks.stored("demo").write_text(f"{origin(command)}\n{text}", encoding="utf-8")
 
 
 def main(arguments: list[str]) -> int:

@@ -99,7 +99,7 @@ def test_tables_and_figures_are_written_with_the_command_and_the_version(done: R
         savings = {f"{name}_savings"} if experiment.panel else set()
         assert pictures == {f"{name}_{figure.name}" for figure in experiment.figures[-1:]} | savings
     text = (done.folder / "tables" / "b_savings.csv").read_text(encoding="utf-8")
-    assert text.startswith(f"# stepsize-opt reproduce b --datasets first; version {__version__}, 20")
+    assert text.startswith(f"# stepsize-opt reproduce b --datasets first; version {__version__}, ")
     stored = pd.read_csv(io.StringIO(text), comment="#")
     pd.testing.assert_series_equal(stored["predicted"], done.tables["b"]["savings"]["predicted"])
     table = pd.read_csv(done.folder / "tables" / "a_table-1.csv", comment="#")

@@ -17,6 +17,7 @@ from pathlib import Path
 import matplotlib
 import pytest
 
+import stepsize_opt
 from shared.pages import alike, blocks, cells, examples
 from stepsize_validation.cli import main
 
@@ -68,6 +69,15 @@ def test_numbers_are_those_of_the_stored_results() -> None:
     command = [sys.executable, "-W", "error", str(ROOT / "docs" / "fill.py"), "--check"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_stored_results_name_command_commit_and_the_version_of_now() -> None:
+    made_by = re.compile(r"# .+; (?:version (\S+), |stored with )commit [0-9a-f]{7,}(?:-dirty)?, \d{4}-\d\d-\d\d(;.*)?")
+    for path in (ROOT / "docs" / "results").glob("*.[ct]*"):
+        lines = path.read_text(encoding="utf-8").splitlines()
+        heads = [made_by.fullmatch(line) for line in lines if line.startswith("# ")]
+        assert heads and all(heads), path
+        assert {head[1] for head in heads if head} <= {None, stepsize_opt.__version__}, f"measure {path} again"
 
 
 def test_a_changed_number_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

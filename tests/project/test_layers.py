@@ -18,6 +18,7 @@ SHARED_MODULES = {
     "stepsize_opt.verify",
     "stepsize_solvers.process",
     "stepsize_validation.figures",
+    "stepsize_validation.origin",
     "stepsize_validation.table1",
 }
 

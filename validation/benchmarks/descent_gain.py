@@ -12,6 +12,7 @@ import pandas as pd
 from benchmarks.harness import at_hand
 from stepsize_opt import RandK, optimal_stepsize
 from stepsize_validation.data import load_dataset, logistic_regression
+from stepsize_validation.origin import origin
 
 DATA = (
     "breast_cancer",
@@ -45,5 +46,5 @@ def gains(name: str, reg: float) -> list[dict[str, object]]:
 
 if __name__ == "__main__":
     found = [row for name in at_hand(*(sys.argv[1:] or DATA)) for reg in (0.1, 1e-3) for row in gains(name, reg)]
-    print("# PYTHONPATH=validation python -m benchmarks.descent_gain")
+    print(origin("PYTHONPATH=validation python -m benchmarks.descent_gain"))
     pd.DataFrame(found).to_csv(sys.stdout, index=False, float_format="%.8g")

@@ -30,6 +30,7 @@ from stepsize_opt.problems import Federated, find_infimum
 from stepsize_solvers.programs import Matrix, Vector
 from stepsize_validation.data import Dataset, federated_logistic, load_dataset, split
 from stepsize_validation.experiments.versus import low_rank_bound
+from stepsize_validation.origin import origin
 from stepsize_validation.runs import first_below, run
 
 CLIENTS, K, SEEDS, ROUNDS, RIDGE = 5, 10, 3, 4000, 1e-3
@@ -248,7 +249,7 @@ def main(output: Path) -> None:
         found.append(row)
     text = pd.DataFrame(found).to_csv(index=False, float_format="%.4g")
     command = "PYTHONPATH=validation python -m benchmarks.flower docs/results/flower.csv"
-    output.write_text(f"# {command}\n{text}", encoding="utf-8")
+    output.write_text(f"{origin(command)}\n{text}", encoding="utf-8")
 
 
 if __name__ == "__main__":

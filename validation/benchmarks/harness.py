@@ -20,6 +20,7 @@ from scipy.linalg import eigh
 from stepsize_solvers.numerics.linalg import blas_threads
 from stepsize_solvers.programs import Matrix
 from stepsize_validation.data import DATA_VARIABLE, available_datasets
+from stepsize_validation.origin import origin
 
 GAP = 1e-6  # the certified gap that the library promises by default
 
@@ -76,7 +77,7 @@ def main(studies: Sequence[Study], arguments: Sequence[str] | None = None) -> in
     if args.output:
         command = f"PYTHONPATH=validation python -m benchmarks.{Path(sys.argv[0]).stem} --only {' '.join(args.only)}"
         text = pd.DataFrame(values).to_csv(index=False, float_format="%.4g")
-        args.output.write_text(f"# {command}\n{text}", encoding="utf-8")
+        args.output.write_text(f"{origin(command)}\n{text}", encoding="utf-8")
     print(
         "\nworst case of each", pd.DataFrame([one.row() for one in worst.values()]).to_string(index=False), sep="\n\n"
     )

@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from stepsize_validation.experiments.spec import Experiment, Figure, Plan, Table
 from stepsize_validation.experiments.sweep import sweep
 from stepsize_validation.experiments.tables import all_hold, compared
 from stepsize_validation.figures import draw_bars, file_pyplot
+from stepsize_validation.origin import origin
 
 _MODULES = (rand_one, rand_tau, clients, layers, limit, versus, sensitivity)
 EXPERIMENTS: dict[str, Experiment] = {module.EXPERIMENT.name: module.EXPERIMENT for module in _MODULES}
@@ -108,13 +108,12 @@ def reproduce(
 
 def _write(experiment: Experiment, tables: Tables, plan: Plan, folder: Path) -> None:
     """Write all tables but the curves, which are long, and all figures of an experiment."""
-    command = f"stepsize-opt reproduce {experiment.name} --datasets {','.join(plan.datasets)}"
-    head = f"# {command}; version {__version__}, {datetime.now(UTC):%Y-%m-%d}\n"
+    head = origin(f"stepsize-opt reproduce {experiment.name} --datasets {','.join(plan.datasets)}")
     (folder / "tables").mkdir(exist_ok=True)
     for name, table in tables.items():
         if name != "curves":
             file = f"{experiment.name}_{name.replace(' ', '-')}.csv"
-            write_text(folder / "tables" / file, head + table.to_csv(index=False))
+            write_text(folder / "tables" / file, f"{head}\n{table.to_csv(index=False)}")
     for figure in (*experiment.figures, *([_SAVINGS] if experiment.panel else [])):
         figure.draw(tables, experiment.title, folder / "figures" / f"{experiment.name}_{figure.name}.png")
 
