@@ -42,7 +42,7 @@ from stepsize_opt.inputs import (
 )
 from stepsize_opt.proofs import UNIT, LowRankCondition, twice_gamma
 from stepsize_opt.smoothness.spectrum import LimitBounds, ProvedDirections, Spectrum, proved_directions
-from stepsize_solvers.numerics import blas_threads
+from stepsize_solvers.numerics.linalg import blas_threads
 from stepsize_solvers.programs import Indices, Matrix, Vector
 
 T = TypeVar("T")

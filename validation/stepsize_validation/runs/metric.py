@@ -14,7 +14,7 @@ from stepsize_opt.inputs import dense, items, read_matrix
 from stepsize_opt.methods import Factors, Method, get_method
 from stepsize_opt.problems import Federated, Objective
 from stepsize_opt.sketches import Sketch, sketch_of_each
-from stepsize_solvers.numerics import sym
+from stepsize_solvers.numerics.linalg import sym
 from stepsize_solvers.programs import Matrix, Vector
 
 
