@@ -176,6 +176,18 @@ def test_a_stepsize_outside_its_condition_is_not_confirmed_by_typical_runs(seeds
     assert_no_wrong_verdict(count(record, seeds, {"paper": sides["paper"]}))
 
 
+@few_seeds
+def test_runs_that_all_began_alike_confirm_no_larger_rate(seeds: int) -> None:
+    """Most runs draw both coordinates in the first round; those that do not carry a few per cent of the mean."""
+    H, start, sketch = np.array([[0.98, -0.14], [-0.14, 0.13]]), np.array([1.1, 0.1]), IndependentSampling([0.9, 0.9])
+    D = optimal_stepsize(H, sketch).D
+    record = run(Quadratic(H, np.zeros(2)), D, sketch, iterations=100, seeds=50 * seeds, start=start)
+    sides = left_sides(record, H, one_node(H, D, sketch, "det-CGD1", start, 100))
+    for goal in ("paper", "euclidean"):
+        false = 1.02 * 2.0 * record.start_value / (sides[goal] * 100)
+        assert "holds" not in verdicts(record, seeds, goal=goal, rate=false)
+
+
 @pytest.mark.slow
 @few_seeds
 @pytest.mark.parametrize("steps", [8, 60])

@@ -32,15 +32,15 @@ class Bounds(NamedTuple):
     lower: float
     upper: float
 
-    def with_unseen(self, share: float, n: int, ceiling: float) -> Bounds:
-        """Allow for a share of runs that none of the n seeds showed, with a sum of zero or of ``ceiling``.
+    def with_unseen(self, n: int, below: float, above: float, ceiling: float) -> Bounds:
+        """Allow for runs that no seed showed: a share ``below`` of them with a sum of 0, ``above`` with ``ceiling``.
 
         The lower bound always survives one additional seed with a sum of zero.  Where a guarantee is nearly an
         equality, most seeds lie a little above the mean and a few far below it; without the additional seed a third of
         all checks with 8 seeds called a true bound violated.
         """
-        lower = self.lower - max(share, 1.0 / (n + 1)) * max(0.0, self.lower)
-        upper = self.upper + share * max(0.0, ceiling - self.upper) if share > 0.0 else self.upper
+        lower = self.lower - max(below, 1.0 / (n + 1)) * max(0.0, self.lower)
+        upper = self.upper + above * max(0.0, ceiling - self.upper) if above > 0.0 else self.upper
         return Bounds(lower, upper)
 
 
