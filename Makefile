@@ -12,10 +12,10 @@ FEATURES := data,reports,solvers
 OLDEST ?= $(shell sed -n 's/^requires-python = ">=\(.*\)"/python\1/p' pyproject.toml)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all coverage test-minimum test-integrations lint format docs docs-figures study golden bench bench-native bench-distributed bench-scale reproduce build clean
+.PHONY: help demo test test-all coverage test-minimum test-integrations coverage-integrations lint format docs docs-figures study golden bench bench-native bench-distributed bench-scale reproduce build clean
 
 help:  ## list the commands
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 24
 
 # python3 -m venv fails on systems without ensurepip; say what to install.
 $(BIN)/python:
@@ -67,6 +67,12 @@ $(EXTRAS)/.installed: pyproject.toml Makefile
 test-integrations: $(EXTRAS)/.installed  ## run the tests of the extras torch, flower and mosek, with real processes
 	$(EXTRAS)/bin/mypy
 	$(EXTRAS)/bin/python -m pytest tests/integrations
+
+# The omissions of pyproject.toml are for make coverage; processes that the tests start are not measured.
+coverage-integrations: $(EXTRAS)/.installed  ## the same tests, with the lines of torch and Flower that they reach
+	$(EXTRAS)/bin/mypy
+	$(EXTRAS)/bin/python -m pytest --cov-config=/dev/null --cov-branch --cov=stepsize_opt/torch --cov=stepsize_opt/flower \
+		--cov-report=term:skip-covered --cov-fail-under=85 tests/integrations
 
 lint: $(STAMP)  ## ruff, mypy strict, basedpyright, layers of imports
 	$(BIN)/ruff check .
