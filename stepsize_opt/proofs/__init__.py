@@ -5,8 +5,8 @@ matrices), ``grams`` (thin matrices), ``cholesky`` (definiteness), ``maps`` (the
 is counted here; the other modules write formulas.
 
 One stepsize: ``evaluation`` (the paper's condition), ``basis`` (the same to the last digits), ``descent`` (the other
-goals); ``duals``, ``quadratics`` and ``inverses`` for their bounds, ``repairs`` and ``search``
-for a feasible point, ``certificate`` for the result.
+goals); ``duals``, ``quadratics`` and ``inverses`` for their bounds, ``repairs`` and ``search`` for the precision of a
+proof and a feasible point, ``certificate`` for the result, ``stationary`` for the multipliers of its file.
 Clients: ``conditions``, ``multipliers``, ``means``.
 Large L: ``low_rank``, ``nonnegative``, ``roots``, and ``thin`` for what they share.
 

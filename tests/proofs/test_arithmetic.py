@@ -146,6 +146,13 @@ def test_an_enclosure_wider_than_the_eigenvalues_is_not_proved() -> None:
     assert proved_cholesky(np.full((2, 2), np.nan)) is None
 
 
+def test_the_larger_error_of_an_entry_counts_whichever_triangle_is_read() -> None:
+    """Both triangles enclose [[1, 0.49], [0.49, 0.1]], which is indefinite; one of them has the middle 0."""
+    value, slack = np.array([[1.0, 0.0], [0.49, 0.1]]), np.array([[0.0, 0.49], [0.0, 0.0]])
+    assert proved_cholesky(Enclosed(value, slack)) is None
+    assert proved_cholesky(Enclosed(value.T, slack.T)) is None
+
+
 @settings(max_examples=50)
 @given(seeds, st.integers(1, 6), st.floats(0, 10), st.floats(-100, 100))
 def test_log_det_bounds_hold(seed: int, d: int, decades: float, unit: float) -> None:
