@@ -152,6 +152,12 @@ class Table:
         best = [self.best_for(goal) for goal in self.goals]
         return [{**row.record(), "best": any(row is one for one in best)} for row in self.rows]
 
+    def to_pandas(self) -> Any:
+        """Return the records as a ``pandas.DataFrame``; pandas is not among the dependencies."""
+        from pandas import DataFrame
+
+        return DataFrame(self.to_records())
+
     def __repr__(self) -> str:
         lines = [self.title]
         for goal in self.goals:

@@ -4,7 +4,6 @@ from stepsize_opt.inputs.checks import (
     LARGE as LARGE,
     SLACK as SLACK,
     Array as Array,
-    asymmetry as asymmetry,
     check_dense as check_dense,
     check_kind as check_kind,
     check_memory as check_memory,

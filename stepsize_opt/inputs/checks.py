@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from stepsize_solvers.programs import Matrix, Settings, Vector
+from stepsize_solvers.programs import Settings, Vector
 
 Array: TypeAlias = NDArray[np.float64]
 A = TypeVar("A", bound=NDArray[Any])
@@ -154,18 +154,6 @@ def refuse_masked(name: str, value: object) -> None:
             raise ValueError(msg)
 
 
-def asymmetry(M: Matrix) -> Matrix:
-    """Return |M − Mᵀ| by entries, relative to the largest of √|M_ii M_jj|, |M_ij| and |M_ji|; 0 where all three are 0.
-
-    Rounding of AᵀA or of a symmetric product is small against √(M_ii M_jj), however far apart the diagonal entries are.
-    """
-    root = np.sqrt(np.abs(M.diagonal()))
-    size = np.maximum(np.abs(M), np.abs(M.T))
-    np.maximum(size, root[:, None] * root, out=size)
-    # Halves, because a difference of the largest numbers overflows.
-    return np.asarray(2.0 * np.divide(np.abs(0.5 * M - 0.5 * M.T), size, out=np.zeros_like(M), where=size > 0.0))
-
-
 def real_array(name: str, value: ArrayLike, *, finite: bool = True) -> Array:
     """Return a float64 copy of an array of real numbers."""
     refuse_masked(name, value)
@@ -220,13 +208,27 @@ def read_rows(name: str, value: Any) -> Any:
     return A
 
 
-def symmetric_part(name: str, M: Matrix) -> Matrix:
-    """Return the symmetric part of a matrix that is symmetric up to rounding."""
-    if (M == M.T).all():
+def symmetric_part(name: str, M: Any, slack: float = SLACK) -> Any:
+    """Return the symmetric part of a matrix, an array or a csr_array, that is symmetric up to rounding.
+
+    Entries M_ij and M_ji are compared with the largest of √|M_ii M_jj|, |M_ij| and |M_ji|: rounding of AᵀA or of a
+    symmetric product is small against √(M_ii M_jj), however far apart the diagonal entries are.
+    """
+    if isinstance(M, np.ndarray) and (M == M.T).all():
         return M
-    if asymmetry(M).max() > SLACK:
-        difference = np.abs(M - M.T).max()
-        msg = f"{name} must be symmetric, got entries that differ from their mirror images by {difference:g}"
+    apart = sparse.coo_array(0.5 * M - 0.5 * M.T)  # halves, because a difference of the largest numbers overflows
+    apart.eliminate_zeros()
+    if not apart.nnz:
+        return M
+    rows, columns = apart.coords
+    root = np.sqrt(np.abs(M.diagonal()))
+    size = np.maximum(root[rows] * root[columns], np.maximum(np.abs(M[rows, columns]), np.abs(M[columns, rows])))
+    difference = float((2.0 * np.abs(apart.data) / size).max())
+    if difference > slack:
+        msg = (
+            f"{name} must be symmetric, but |{name} − {name}ᵀ| reaches {difference:.3g} of √({name}_ii {name}_jj); "
+            f"pass ({name} + {name}.T)/2 if that is rounding"
+        )
         raise ValueError(msg)
     return 0.5 * M + 0.5 * M.T
 

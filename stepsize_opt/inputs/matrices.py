@@ -10,6 +10,7 @@ definite: along a null vector of L a stepsize may grow without bound, so log det
 from __future__ import annotations
 
 import math
+import os
 import sys
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,12 +22,13 @@ from scipy.linalg import eigvalsh
 
 from stepsize_opt.inputs.checks import (
     Array,
-    asymmetry,
     check_dense,
     check_kind,
     real_array,
     real_number,
+    real_sparse,
     refuse_masked,
+    symmetric_part,
 )
 from stepsize_opt.proofs import LOG_2, log_det_from_below, log_det_power, power_of_two_scaling
 from stepsize_solvers.programs import Matrix, Vector
@@ -107,6 +109,9 @@ def _refuse_other_kinds(name: str, value: Any) -> None:
     """Raise TypeError or ValueError, with the fix, for objects whose numbers are not simply those of a matrix."""
     if isinstance(value, EstimatedSmoothness):
         raise estimate_refused(name)
+    if isinstance(value, str | os.PathLike):
+        msg = f"{name} must be a matrix, and {str(value)!r} is a file name: pass np.load(file) or np.loadtxt(file)"
+        raise TypeError(msg)
     if getattr(value, "requires_grad", False):
         msg = f"{name} is a tensor that requires a gradient, which ends here; pass {name}.detach()"
         raise TypeError(msg)
@@ -128,29 +133,23 @@ def read_matrix(name: str, value: Any) -> Symmetric:
     infinite entry, masked entries, an asymmetry beyond rounding, or a frame whose rows and columns have the same labels
     in another order.  Tensors that require a gradient, operators and estimated matrices are refused with the fix.
     """
-    if sparse.issparse(value):
-        if value.dtype.kind not in "fiub":
-            msg = f"{name} must hold real numbers, got dtype {value.dtype}"
-            raise TypeError(msg)
-        unit = _unit(value.dtype)
-        _check_shape(name, value.shape)
-        if value.nnz < value.shape[0] > _ALWAYS_READ:
-            msg = f"{name} has {value.nnz} entries in {value.shape[0]} rows; rows without any make it singular"
-            raise ValueError(msg)
-        S: Any = sparse.csr_array(value, dtype=np.float64, copy=True)
-        S.sum_duplicates()
-        if not np.all(np.isfinite(S.data)):
-            msg = f"{name} contains NaN or infinite entries"
-            raise ValueError(msg)
-        difference = abs(0.5 * S - 0.5 * S.T).tocoo()
-        if difference.nnz:
-            rows, cols = difference.coords
-            root = np.sqrt(np.abs(S.diagonal()))
-            size = np.maximum(np.abs(S).maximum(np.abs(S.T))[rows, cols], root[rows] * root[cols])
-            _check_symmetry(name, float((2.0 * difference.data / size).max()), S.shape[0], unit)
-        S = 0.5 * S + 0.5 * S.T
-        S.eliminate_zeros()
-        return S
+    M, dtype = _sparse_matrix(name, value) if sparse.issparse(value) else _dense_matrix(name, value)
+    # AᵀA computed by a general product is asymmetric by about d rounding errors of √(M_ii M_jj).
+    unit = np.finfo(dtype if dtype.kind == "f" else np.float64).eps
+    return symmetric_part(name, M, 8.0 * M.shape[0] * float(unit))
+
+
+def _sparse_matrix(name: str, value: Any) -> tuple[Any, np.dtype[Any]]:
+    _check_shape(name, value.shape)
+    if value.nnz < value.shape[0] > _ALWAYS_READ:
+        msg = f"{name} has {value.nnz} entries in {value.shape[0]} rows; rows without any make it singular"
+        raise ValueError(msg)
+    S = real_sparse(name, value).copy()
+    S.eliminate_zeros()
+    return S, value.dtype
+
+
+def _dense_matrix(name: str, value: Any) -> tuple[Matrix, np.dtype[Any]]:
     _refuse_other_kinds(name, value)
     refuse_masked(name, value)
     try:
@@ -174,12 +173,9 @@ def read_matrix(name: str, value: Any) -> Symmetric:
     M = np.array(raw, dtype=np.float64)
     if not np.isfinite(M).all():
         i, j = np.argwhere(~np.isfinite(M))[0]
-        msg = f"{name} contains NaN or infinite entries, the first at ({i}, {j})"
+        msg = f"{name} must be finite, got NaN or infinity, the first at ({i}, {j})"
         raise ValueError(msg)
-    if (M == M.T).all():
-        return M
-    _check_symmetry(name, float(asymmetry(M).max()), M.shape[0], _unit(raw.dtype))
-    return 0.5 * M + 0.5 * M.T
+    return M, raw.dtype
 
 
 def dense(M: Symmetric) -> Matrix:
@@ -190,28 +186,22 @@ def dense(M: Symmetric) -> Matrix:
     return np.asarray(M.toarray())
 
 
-def _unit(dtype: np.dtype[Any]) -> float:
-    return float(np.finfo(dtype).eps) if dtype.kind == "f" else float(np.finfo(np.float64).eps)
-
-
 def _check_shape(name: str, shape: tuple[int, ...]) -> None:
     if len(shape) != 2 or shape[0] != shape[1]:
-        hint = "; stepsize_opt.smoothness makes it from data" if name == "L" and len(shape) == 2 else ""
-        msg = f"{name} must be a square matrix, got shape {shape}{hint}"
+        msg = f"{name} must be a square matrix, got {f'shape {shape}' if shape else 'a number'}{_hint(name, shape)}"
         raise ValueError(msg)
     if shape[0] == 0:
         msg = f"{name} is empty; expected at least a 1×1 matrix"
         raise ValueError(msg)
 
 
-def _check_symmetry(name: str, difference: float, d: int, unit: float) -> None:
-    # AᵀA computed by a general product is asymmetric by about d rounding errors of √(M_ii M_jj).
-    if difference > 8.0 * d * unit:
-        msg = (
-            f"{name} must be symmetric, but |{name} − {name}ᵀ| reaches {difference:.3g} of √({name}_ii {name}_jj); "
-            f"pass ({name} + {name}.T)/2 if that is rounding"
-        )
-        raise ValueError(msg)
+def _hint(name: str, shape: tuple[int, ...]) -> str:
+    """Return what a matrix of another shape may be, and the fix."""
+    if not shape:
+        return f"; a multiple c of the identity is {name} = c*np.eye(d)"
+    if len(shape) == 2 and shape[1] == shape[0] + 1:
+        return "; a column more than rows may be row labels: write the file with to_csv(index=False)"
+    return "; stepsize_opt.smoothness makes it from data" if name == "L" and len(shape) == 2 else ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -254,7 +244,8 @@ def check_positive_definite(name: str, M: Matrix, remedy: str) -> float:
     low = diagonal.min()
     if not low > 0.0:
         j = int(np.argmin(diagonal))
-        kind = "singular" if diagonal[j] == 0.0 and not np.any(M[j]) else "indefinite"
+        singular = diagonal[j] == 0.0 and not np.any(M[j])
+        kind, remedy = ("singular", remedy) if singular else ("indefinite", INDEFINITE)
         msg = f"{name} is {kind}: a diagonal entry is {diagonal[j]:.6g}; {remedy}"
         raise ValueError(msg)
     # Scaling changes no digit of the factor: it keeps products within the range of float64.
@@ -270,7 +261,7 @@ def check_positive_definite(name: str, M: Matrix, remedy: str) -> float:
     least, most = float(spectrum[0]), float(spectrum[-1])
     # eigvalsh is backward stable: eigenvalues are right to about d rounding errors of the largest.
     if least < -4.0 * len(M) * np.finfo(float).eps * most:
-        msg = f"{name} is indefinite: after diagonal scaling its smallest eigenvalue is {least:.3g}; {remedy}"
+        msg = f"{name} is indefinite: after diagonal scaling its smallest eigenvalue is {least:.3g}; {INDEFINITE}"
         raise ValueError(msg)
     condition = math.inf if least <= 0.0 else most / least
     msg = f"{name} is singular to working precision (condition number {condition:.2g} after diagonal scaling); {remedy}"
@@ -279,6 +270,8 @@ def check_positive_definite(name: str, M: Matrix, remedy: str) -> float:
 
 REGULARISE = "add a regulariser (L + 2λI) or drop the dependent coordinates"
 SMOOTHNESS_REMEDY = f"a singular L leaves log det D unbounded; {REGULARISE}"
+
+INDEFINITE = "it must be positive definite, as V|Λ|Vᵀ with the absolute values of its eigenvalues is"
 
 LARGEST_SPREAD = 150  # binary digits; a condition number of 2⁵³ is the most that float64 resolves
 _NEAR = 32  # binary digits from one that leave room for every product, so that large arrays need no copy

@@ -124,12 +124,21 @@ _FORMAT = 5
 T = TypeVar("T")
 
 
+_OTHER_FILES = frozenset({".csv", ".html", ".json", ".mat", ".npy", ".parquet", ".pickle", ".pkl", ".txt"})
+
+
 def result_path(path: str | PathLike[str]) -> Path:
-    """Return the path with ``.npz`` at its end, added unless it is there."""
+    """Return the path with ``.npz`` at its end, added to a name without it.
+
+    Raises ValueError for the suffix of another kind of file; what stands behind a point may be a number, as in "k0.5".
+    """
     if not isinstance(path, str | PathLike) or not Path(path).name:
         msg = f"path must be that of a file, got {path!r}"
         raise TypeError(msg)
     target = Path(path)
+    if target.suffix.lower() in _OTHER_FILES:
+        msg = f"path must end in .npz or in no suffix, as a result is an npz file, got {path!r}: use {target.stem!r}"
+        raise ValueError(msg)
     return target if target.suffix.lower() == ".npz" else target.with_name(target.name + ".npz")
 
 

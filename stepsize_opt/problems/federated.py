@@ -11,7 +11,7 @@ import numpy as np
 from scipy import sparse
 from scipy.special import expit
 
-from stepsize_opt.problems.objectives import PENALTIES, LogisticRegression, Objective, check_points, read_objectives
+from stepsize_opt.problems.objectives import PENALTIES, LogisticRegression, Objective, at_points, read_objectives
 from stepsize_opt.proofs import mean_above, sum_below
 from stepsize_solvers.programs import Matrix, Vector
 
@@ -83,12 +83,15 @@ class Federated:
         clients: Any = self.clients
         return -mean_above([-client.strong_convexity() for client in clients])
 
+    @at_points
     def value(self, X: Matrix) -> Vector:
         return np.asarray(np.mean([client.value(X) for client in self.clients], axis=0))
 
+    @at_points
     def gradient(self, X: Matrix) -> Matrix:
         return np.asarray(self.client_gradients(X).mean(axis=1))
 
+    @at_points
     def client_gradients(self, X: Matrix) -> Matrix:
         """Return ∇fᵢ at each row of X: (s, d) → (s, n, d)."""
         if self._stack is not None:
@@ -127,7 +130,7 @@ class _LogisticStack:
         return _LogisticStack(stacked, sparse.csr_array(spread), len(clients), one.d, one.reg, one.penalty)
 
     def gradients(self, X: Matrix) -> Matrix:
-        weights = self.rows @ check_points(X, self.d).T
+        weights = self.rows @ X.T
         expit(weights, out=weights)
         # (nd, s) → (s, n, d)
         out = np.ascontiguousarray((self.spread @ weights).T).reshape(len(X), self.n, self.d)

@@ -1,17 +1,17 @@
 """Objectives whose smoothness matrix is known by construction, evaluated at many points at once.
 
 All take points as rows, X of shape (s, d), and return one value or gradient for each row; one product with the data
-serves all rows.  The logistic gradient here is the gradient of the stated function, checked by finite differences in
-the tests.  (The script published with the paper multiplies its data term by x entry by entry, so its curves belong to
-another update.)
+serves all rows.  One point may be a vector, shape (d,).  The logistic gradient here is the gradient of the stated
+function, checked by finite differences in the tests.  (The script published with the paper multiplies its data term by
+x entry by entry, so its curves belong to another update.)
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any, Protocol
+from functools import cached_property, wraps
+from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
 from scipy import sparse
@@ -100,12 +100,26 @@ class Objective(Protocol):
         ...
 
 
-def check_points(X: Matrix, d: int) -> Matrix:
-    """Raise ValueError unless X holds points of ℝᵈ as rows: products with anything else would be other numbers."""
-    if np.ndim(X) != 2 or np.shape(X)[1] != d:
-        msg = f"X must hold points as rows, shape (s, {d}), got {np.shape(X)}"
-        raise ValueError(msg)
-    return X
+Evaluation = TypeVar("Evaluation", bound=Callable[..., Any])
+
+
+def at_points(evaluate: Evaluation) -> Evaluation:
+    """Make a method of points as rows, (s, d), take one point, too, as a vector (d,); its answer has no rows then.
+
+    Raises ValueError for anything else: products with it would be other numbers.
+    """
+
+    @wraps(evaluate)
+    def of_points(self: Any, X: Any) -> Any:
+        shape = np.shape(X)
+        if shape == (self.d,):
+            return evaluate(self, np.asarray(X)[None])[0]
+        if len(shape) != 2 or shape[1] != self.d:
+            msg = f"X must be a point, shape ({self.d},), or hold points as rows, shape (s, {self.d}), got {shape}"
+            raise ValueError(msg)
+        return evaluate(self, X)
+
+    return cast(Evaluation, of_points)
 
 
 def read_objectives(name: str, objectives: object) -> tuple[Objective, ...]:
@@ -236,11 +250,11 @@ class LogisticRegression(_OnRows):
 
     def margins(self, X: Matrix) -> Matrix:
         """Return bᵢaᵢᵀx of the rows that ``terms`` lists at each row of X, shape (s, d) → (m', s)."""
-        check_points(X, self.d)
         return np.asarray(self.terms[0] @ -X.T)
 
+    @at_points
     def value(self, X: Matrix) -> Vector:
-        """Return f at each row of X, shape (s, d) → (s,)."""
+        """Return f at each row of X, shape (s, d) → (s,), or at one point."""
         margins = self.margins(X)
         # log(1 + e^{−z}) = log(1 + e^{−|z|}) + max(−z, 0), without overflow and twice as fast as logaddexp; that log
         # loses the digits of an e^{−|z|} below 10⁻¹⁶ does not matter beside the other terms of the mean.
@@ -251,6 +265,7 @@ class LogisticRegression(_OnRows):
         losses -= np.minimum(margins, 0.0, out=margins)
         return np.asarray(self.terms[1] @ losses + self.reg * PENALTIES[self.penalty].value(X))
 
+    @at_points
     def gradient(self, X: Matrix) -> Matrix:
         """Return ∇f at each row of X, shape (s, d) → (s, d); one product with A and one with Aᵀ for all rows."""
         # shareᵢ/(1 + exp(zᵢ)), with the shares in the division: faster than scipy's expit and a product.
@@ -321,12 +336,14 @@ class Quadratic(_Nonnegative):
         """Return M = H, the Hessian itself."""
         return self.H.copy()
 
+    @at_points
     def value(self, X: Matrix) -> Vector:
-        away = check_points(X, self.d) - self.minimiser
+        away = X - self.minimiser
         return np.asarray(0.5 * np.einsum("sd,sd->s", away @ self.H, away))
 
+    @at_points
     def gradient(self, X: Matrix) -> Matrix:
-        return np.asarray((check_points(X, self.d) - self.minimiser) @ self.H)
+        return np.asarray((X - self.minimiser) @ self.H)
 
 
 @dataclass(frozen=True, eq=False)
@@ -373,11 +390,13 @@ class LeastSquares(_OnRows):
         return self.smoothness()
 
     def _residual(self, X: Matrix) -> Matrix:
-        return np.asarray(self.A @ check_points(X, self.d).T - self.b[:, None])
+        return np.asarray(self.A @ X.T - self.b[:, None])
 
+    @at_points
     def value(self, X: Matrix) -> Vector:
         return np.asarray(0.5 * np.mean(self._residual(X) ** 2, axis=0) + 0.5 * self.reg * np.sum(X**2, axis=1))
 
+    @at_points
     def gradient(self, X: Matrix) -> Matrix:
         return np.asarray((self.A.T @ self._residual(X)).T / self.m + self.reg * X)
 
@@ -433,13 +452,13 @@ class Layered:
         layers: Any = self.layers
         return np.asarray(block_diag(*(layer.strong_convexity() for layer in layers)))
 
+    @at_points
     def value(self, X: Matrix) -> Vector:
-        check_points(X, self.d)
         parts = zip(self.layers, block_slices(self.sizes), strict=True)
         return np.asarray(np.sum([layer.value(X[:, part]) for layer, part in parts], axis=0))
 
+    @at_points
     def gradient(self, X: Matrix) -> Matrix:
-        check_points(X, self.d)
         parts = zip(self.layers, block_slices(self.sizes), strict=True)
         return np.hstack([layer.gradient(X[:, part]) for layer, part in parts])
 
@@ -574,6 +593,7 @@ class SoftmaxRegression:
         check_dense("M", self.d)
         return np.asarray(self.reg * np.eye(self.d))
 
+    @at_points
     def value(self, X: Matrix) -> Vector:
         """Return f at each row of X, shape (s, d) → (s,)."""
         scores = self._scores(X)
@@ -581,6 +601,7 @@ class SoftmaxRegression:
         loss = np.mean(np.asarray(logsumexp(scores, axis=2)) - chosen, axis=1)
         return np.asarray(loss + 0.5 * self.reg * np.sum(X**2, axis=1))
 
+    @at_points
     def gradient(self, X: Matrix) -> Matrix:
         """Return ∇f at each row of X, shape (s, d) → (s, d)."""
         excess = softmax(self._scores(X), axis=2)
@@ -590,5 +611,5 @@ class SoftmaxRegression:
 
     def _scores(self, X: Matrix) -> Matrix:
         """Return w_cᵀaᵢ, shape (s, d) → (s, m, C)."""
-        weights = check_points(X, self.d).reshape(len(X), self.classes, -1)
+        weights = X.reshape(len(X), self.classes, -1)
         return np.asarray(self.A @ np.swapaxes(weights, 1, 2))

@@ -241,7 +241,7 @@ class Sketch(ABC):
         if M.shape != (self.d, self.d):
             msg = f"{name} must have shape ({self.d}, {self.d}), as {self} has d={self.d}; got {M.shape}"
             raise ValueError(msg)
-        return symmetric_part(name, M)
+        return np.asarray(symmetric_part(name, M))
 
     def _set(self, **values: object) -> None:
         for name, value in values.items():

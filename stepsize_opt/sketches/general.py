@@ -62,10 +62,23 @@ class DiagonalSketch(DiagonalBase):
 
     A law without a list of outcomes is a class of its own (docs/contributing.md).
 
+    Parameters
+    ----------
+    vectors
+        The outcomes s_r as rows, shape (R, d), nonnegative.
+    weights
+        Their probabilities w_r, shape (R,).
+
+    Raises
+    ------
+    ValueError, TypeError
+        For other arrays, or unless Σ_r w_r s_r = 1 in every coordinate.  This sum and that of the weights may be off by
+        rounding: the vectors are divided by their mean.
+
     Examples
     --------
     >>> from stepsize_opt import DiagonalSketch
-    >>> sketch = DiagonalSketch.from_support([[2.0, 0.0], [0.0, 2.0]], [0.5, 0.5])  # one of two coordinates
+    >>> sketch = DiagonalSketch([[2.0, 0.0], [0.0, 2.0]], [0.5, 0.5])  # one of two coordinates
     >>> sketch.expected_nonzeros, sketch.omega
     (1.0, 1.0)
     """
@@ -74,16 +87,6 @@ class DiagonalSketch(DiagonalBase):
     normalised: ClassVar[tuple[str, ...]] = ("vectors", "weights")
     vectors: Matrix
     weights: Vector
-
-    @staticmethod
-    def from_support(vectors: ArrayLike, weights: ArrayLike) -> DiagonalSketch:
-        """Make the sketch with s = ``vectors[r]`` with probability ``weights[r]``, so P = Σ_r w_r s_r s_rᵀ.
-
-        ``vectors`` has shape (R, d), ``weights`` shape (R,).  Raises ValueError unless the vectors are nonnegative,
-        the weights a probability distribution, and Σ_r w_r s_r = 1 in every coordinate.  Both sums may be off by
-        rounding: the vectors are divided by their mean.
-        """
-        return DiagonalSketch(vectors, weights)
 
     def __init__(self, vectors: ArrayLike, weights: ArrayLike) -> None:
         V = real_array("vectors", vectors)
@@ -269,7 +272,7 @@ class LayerWise(Sketch):
 class FiniteSketch(Sketch):
     """S is ``matrices[r]`` with probability ``weights[r]``: 𝒫(M) = Σ_r w_r S_r M S_r.
 
-    For sketches that are not diagonal; for diagonal ones, ``DiagonalSketch.from_support`` is cheaper.
+    For sketches that are not diagonal; for diagonal ones, ``DiagonalSketch`` is cheaper.
     ``matrices`` has shape (R, d, d), ``weights`` shape (R,).  ``expected_nonzeros`` is Σ_r w_r rank(S_r): both ends
     know the matrices and draw the same r from shared randomness, so that the coefficients of S_r x in a basis of
     the range of S_r are all that has to be sent.

@@ -306,7 +306,7 @@ def test_certify_answers_no_only_where_D_is_infeasible(
 
 
 def test_certify_takes_a_direction_and_a_sketch_without_a_text_form_from_the_file(matrix: str, tmp_path: Path) -> None:
-    sketch = DiagonalSketch.from_support([[2.0, 0.0, 2.0, 0.0], [0.0, 2.0, 0.0, 2.0]], [0.5, 0.5])
+    sketch = DiagonalSketch([[2.0, 0.0, 2.0, 0.0], [0.0, 2.0, 0.0, 2.0]], [0.5, 0.5])
     path = optimal_stepsize(L, sketch, structure=Direction(L)).save(tmp_path / "W.npz")
     assert main(["certify", str(path), matrix, "-q"]) == 0
     assert main(["certify", str(path), matrix, "--structure", "full", "--solve", "-q"]) == 1

@@ -134,7 +134,7 @@ UNTOUCHED = [
     LayerWise([Identity(1), RandK(2, 1)]),
     BernQ([1.0, 0.5], [2, 1]),
     LayerWise([Identity(1), Gaussian(2, 1)]),
-    DiagonalSketch.from_support([[1.0, 2.0, 0.0], [1.0, 0.0, 2.0]], [0.5, 0.5]),
+    DiagonalSketch([[1.0, 2.0, 0.0], [1.0, 0.0, 2.0]], [0.5, 0.5]),
 ]
 
 
@@ -150,7 +150,7 @@ def test_a_coordinate_that_is_never_compressed(algorithm: str, structure: str, s
 
 
 def test_untouched_coordinates_are_those_of_the_law_not_of_rounded_moments() -> None:
-    nearly = DiagonalSketch.from_support([[1.0 - 2.0**-30, 2.0], [1.0 + 2.0**-30, 0.0]], [0.5, 0.5])
+    nearly = DiagonalSketch([[1.0 - 2.0**-30, 2.0], [1.0 + 2.0**-30, 0.0]], [0.5, 0.5])
     assert nearly.second_moment_matrix[0, 0] == 1.0 and not nearly.untouched.any()
     assert IndependentSampling([1.0, 1.0 - 2.0**-53]).untouched.tolist() == [True, False]
     rotation = np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 1.0], [0.0, 1.0, 1.0]])

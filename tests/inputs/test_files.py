@@ -110,7 +110,7 @@ class TestResults:
         assert json_text(again.summary()) == json_text(result.summary())
         assert again.sketch == sketch
 
-    @given(sketch=sketches_up_to(5, "DiagonalSketch.from_support", "FiniteSketch", "LayerWise", "BernQ"))
+    @given(sketch=sketches_up_to(5, "DiagonalSketch", "FiniteSketch", "LayerWise", "BernQ"))
     def test_the_plain_form_of_a_sketch_keeps_every_float(self, sketch: Sketch) -> None:
         """Weights that add up to 1 only up to rounding are not divided by their sum once more."""
         assert sketch_of_plain(json.loads(json_text(plain_sketch(sketch)))) == sketch
@@ -388,3 +388,11 @@ def test_what_was_written_is_said(suffix: str, tmp_path, capsys) -> None:
         assert capsys.readouterr().err == said
     assert main([*command, "-q"]) == 0
     assert capsys.readouterr().err == ""
+
+
+def test_the_suffix_of_another_kind_of_file_is_refused(tmp_path: Path) -> None:
+    result = optimal_stepsize(L, RandK(3, 1))
+    with pytest.raises(ValueError, match=r"path must end in \.npz"):
+        result.save(tmp_path / "result.csv")
+    assert not list(tmp_path.iterdir())
+    assert result.save(tmp_path / "k0.5").name == "k0.5.npz"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,23 @@ class Tensor:
 def test_a_tensor_with_a_gradient_is_refused_with_the_remedy() -> None:
     with pytest.raises(TypeError, match=r"requires a gradient, which ends here; pass L\.detach\(\)"):
         optimal_stepsize(Tensor(), RandK(2, 1))
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda: optimal_stepsize("L.npy", RandK(2, 1)), TypeError, r"L .*file name.*np\.load"),
+        (lambda: optimal_stepsize(Path("L.csv"), RandK(2, 1)), TypeError, r"L .*file name.*np\.load"),
+        (lambda: optimal_stepsize(pd.DataFrame(L).reset_index(), RandK(2, 1)), ValueError, r"index=False"),
+        (lambda: optimal_stepsize(np.diag([1.0, -1.0]), RandK(2, 1)), ValueError, "L is indefinite.*absolute"),
+        (lambda: optimal_stepsize([[1.0, 2.0], [2.0, 1.0]], RandK(2, 1)), ValueError, "L is indefinite.*absolute"),
+        (lambda: optimal_stepsize(np.ones((2, 2)), RandK(2, 1)), ValueError, "L is singular.*regulariser"),
+        (lambda: certify(0.1, L, RandK(2, 1)), ValueError, r"D .*c\*np\.eye"),
+    ],
+)
+def test_the_fix_of_a_common_mistake_is_named(call: Callable[[], Any], error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        call()
 
 
 def test_what_rests_on_an_estimate_says_so(tmp_path: Path) -> None:

@@ -220,7 +220,7 @@ def test_a_mean_off_by_less_than_the_slack_gains_nothing(bias: float) -> None:
     vectors, weights = (1.0 + bias) / 0.3 * np.array([[1.0, 1.0, 1.0], [0.0, 0.0, 0.0]]), np.array([0.3, 0.7])
     exact = optimal_stepsize(L, BernQ(0.3, 3))
     for total in (1.0, 1.0 - 9e-10):
-        result = optimal_stepsize(L, DiagonalSketch.from_support(vectors / total, total * weights))
+        result = optimal_stepsize(L, DiagonalSketch(vectors / total, total * weights))
         assert result.limit == pytest.approx(exact.limit, rel=1e-12)
         assert 1.0 - 1e-9 < result.efficiency <= 1.0
         finite = FiniteSketch(vectors[:, :, None] / total * np.eye(3), total * weights)
@@ -281,15 +281,15 @@ def test_ranks_are_no_smaller_than_what_is_drawn_and_no_larger_than_d() -> None:
     small = 5e-10
     vectors = np.array([[2.0 - small, small], [small, 2.0 - small]])
     assert FiniteSketch(vectors[:, :, None] * np.eye(2), [0.5, 0.5]).expected_rank == 2.0
-    sketch = DiagonalSketch.from_support(vectors, [0.5, 0.5])
+    sketch = DiagonalSketch(vectors, [0.5, 0.5])
     assert sketch.expected_rank == 2.0
     assert optimal_stepsize(np.eye(2), sketch).efficiency <= 1.0
-    thirds = DiagonalSketch.from_support(3.0 * np.eye(3), [1 / 3, 1 / 3, 1 / 3])
+    thirds = DiagonalSketch(3.0 * np.eye(3), [1 / 3, 1 / 3, 1 / 3])
     assert thirds.expected_rank == 1.0
     assert optimal_stepsize(np.eye(3), thirds).efficiency == pytest.approx(1.0, rel=1e-12)
     weights = np.full(5, 0.2) / np.full(5, 0.2).sum()
     for law in (
-        DiagonalSketch.from_support(np.ones((5, 3)), weights),
+        DiagonalSketch(np.ones((5, 3)), weights),
         FiniteSketch(np.broadcast_to(np.eye(3), (5, 3, 3)), weights),
     ):
         assert law.expected_rank == law.expected_nonzeros == 3.0

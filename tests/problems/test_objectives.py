@@ -205,11 +205,19 @@ def test_a_large_objective_has_a_number_below_its_hessian(d: int, monkeypatch: p
 
 
 @pytest.mark.parametrize("name", list(objectives()))
-@pytest.mark.parametrize("shape", [lambda d: (d,), lambda d: (2, d + 1), lambda d: (2, 1)])
+def test_a_point_is_a_vector_or_a_row(name: str) -> None:
+    f = objectives()[name]
+    x = np.random.default_rng(0).standard_normal(f.d)
+    assert f.value(x) == f.value(x[None])[0] and np.shape(f.value(x)) == ()
+    np.testing.assert_array_equal(f.gradient(x), f.gradient(x[None])[0])
+
+
+@pytest.mark.parametrize("name", list(objectives()))
+@pytest.mark.parametrize("shape", [lambda d: (d + 1,), lambda d: (), lambda d: (2, d + 1), lambda d: (2, 1)])
 def test_points_of_another_shape_are_refused(name: str, shape: Any) -> None:
     f = objectives()[name]
     for function in (f.value, f.gradient):
-        with pytest.raises(ValueError, match="X must hold points as rows"):
+        with pytest.raises(ValueError, match="X must be a point"):
             function(np.zeros(shape(f.d)))
 
 

@@ -42,7 +42,7 @@ def _many_outcomes(kind: str, count: int, d: int) -> Sketch:
     vectors = np.random.default_rng(count).uniform(0.5, 1.5, (count, d))
     vectors /= weights @ vectors
     if kind == "support":
-        return DiagonalSketch.from_support(vectors, weights)
+        return DiagonalSketch(vectors, weights)
     return FiniteSketch(vectors[:, :, None] * np.eye(d), weights)
 
 

@@ -599,7 +599,7 @@ def test_a_sketch_that_never_draws_one_of_its_matrices_has_a_file() -> None:
     L = np.array([[2.0, 1.0], [1.0, 3.0]])
     for sketch in (
         FiniteSketch(S, [0.5, 0.5, 0.0]),
-        DiagonalSketch.from_support(np.diagonal(S, 0, 1, 2), [0.5, 0.5, 0.0]),
+        DiagonalSketch(np.diagonal(S, 0, 1, 2), [0.5, 0.5, 0.0]),
     ):
         document = written(optimal_stepsize(L, sketch), L)
         assert len(document["sketch"]["weights"]) == 2 and document["upper"] != "inf"

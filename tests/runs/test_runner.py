@@ -136,6 +136,11 @@ def test_an_answer_brings_its_stepsize_sketch_method_and_seeds(kind: str) -> Non
     np.testing.assert_array_equal(own.sent, given.sent)
 
 
+def test_swapped_arguments_are_named() -> None:
+    with pytest.raises(TypeError, match="swapped"):
+        run(METHOD, NODE)  # type: ignore[arg-type]
+
+
 def test_a_matrix_needs_a_sketch() -> None:
     with pytest.raises(TypeError, match="sketch"):
         run(NODE, 0.1 * np.eye(6))
@@ -210,7 +215,7 @@ def test_a_seed_does_not_depend_on_those_beside_it() -> None:
         ({"D": np.ones(6)}, "D must be a square matrix"),
         ({"D": -np.eye(6)}, "D must be symmetric positive definite"),
         ({"D": np.eye(6) + 1e-9 * np.eye(6, k=1)}, "D must be symmetric"),
-        ({"D": np.diag([1.0, 1, 1, 1, 1, np.nan])}, "D contains NaN"),
+        ({"D": np.diag([1.0, 1, 1, 1, 1, np.nan])}, "D must be finite"),
         ({"start": np.zeros(3)}, "start must have shape"),
         ({"start": np.array([0.0, 0, 0, 0, 0, np.nan])}, "start must be finite"),
         ({"seed": -1}, "seed must be"),

@@ -65,7 +65,7 @@ def _sketches() -> dict[str, Any]:
         "BernQ": BernQ([0.5], [2]),
         "IndependentSampling": IndependentSampling([0.5, 0.9]),
         "SystematicSampling": SystematicSampling([0.5, 0.75]),
-        "vectors": DiagonalSketch.from_support(vectors, [0.25, 0.25, 0.5]),
+        "vectors": DiagonalSketch(vectors, [0.25, 0.25, 0.5]),
         "matrices": FiniteSketch(S, [0.5, 0.5]),
         "rounded matrices": _finite(),
     }

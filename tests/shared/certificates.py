@@ -409,7 +409,7 @@ def _sketch(law: Plain, d: int) -> Sketch:
     if kind in ("IndependentSampling", "SystematicSampling"):
         return (IndependentSampling if kind == "IndependentSampling" else SystematicSampling)(values["p"])
     if kind == "vectors":
-        return DiagonalSketch.from_support(_nearest(_matrix(law["vectors"])), values["weights"])
+        return DiagonalSketch(_nearest(_matrix(law["vectors"])), values["weights"])
     return FiniteSketch(np.array([_nearest(_symmetric(S)) for S in law["matrices"]]), values["weights"])
 
 

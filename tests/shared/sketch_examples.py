@@ -29,7 +29,7 @@ EXAMPLES: dict[str, Sketch] = {
     "bernq, layers": BernQ([0.5, 0.25], [2, 3]),
     "independent": IndependentSampling([0.2, 0.5, 1.0]),
     "systematic": SystematicSampling([0.2, 0.5, 1.0, 0.75]),
-    "support": DiagonalSketch.from_support([[2.0, 0.0, 1.0], [0.0, 2.0, 1.0], [1.0, 1.0, 1.0]], [0.25, 0.25, 0.5]),
+    "support": DiagonalSketch([[2.0, 0.0, 1.0], [0.0, 2.0, 1.0], [1.0, 1.0, 1.0]], [0.25, 0.25, 0.5]),
     "finite": FINITE,
     "gaussian": Gaussian(4, 2),
     "layers, diagonal": LayerWise([RandK(3, 1), BernQ(0.5, 2)]),

@@ -28,10 +28,6 @@ INDEFINITE = [[1.0, 2.0], [2.0, 1.0]]
 MASKED: Any = np.ma.array(np.eye(2), mask=[[0, 1], [1, 0]])
 
 
-def from_support(vectors: Any, weights: Any) -> Sketch:
-    return DiagonalSketch.from_support(vectors, weights)
-
-
 CALLS: list[tuple[type[Exception], str, Callable[[], Any]]] = [
     (ValueError, "d", lambda: Identity(0)),
     (TypeError, "d", lambda: Identity("3")),
@@ -52,16 +48,16 @@ CALLS: list[tuple[type[Exception], str, Callable[[], Any]]] = [
     (ValueError, "p", lambda: IndependentSampling(0.5)),
     (ValueError, "p", lambda: IndependentSampling([0.5, np.inf])),
     (TypeError, "p", lambda: IndependentSampling([0.5j])),
-    (ValueError, "vectors", lambda: from_support([1.0, 1.0], [1.0])),
-    (ValueError, "vectors", lambda: from_support([[1.0, 2.0], [1.0]], [0.5, 0.5])),
-    (ValueError, "vectors", lambda: from_support([[3.0], [-1.0]], [0.5, 0.5])),
-    (ValueError, "vectors", lambda: from_support([[2.0], [0.5]], [0.5, 0.5])),
-    (ValueError, "vectors", lambda: from_support(MASKED, [0.5, 0.5])),
-    (ValueError, "use 0 instead", lambda: from_support([[2.0, 1e-200], [0.0, 2.0]], [0.5, 0.5])),
-    (ValueError, "weights", lambda: from_support([[1.0], [1.0]], [1.0])),
-    (ValueError, "weights", lambda: from_support([[1.0], [1.0]], [1.5, -0.5])),
-    (ValueError, "weights", lambda: from_support([[1.0], [1.0]], [0.5, 0.4])),
-    (TypeError, "weights", lambda: from_support([[1.0]], ["a"])),
+    (ValueError, "vectors", lambda: DiagonalSketch([1.0, 1.0], [1.0])),
+    (ValueError, "vectors", lambda: DiagonalSketch([[1.0, 2.0], [1.0]], [0.5, 0.5])),
+    (ValueError, "vectors", lambda: DiagonalSketch([[3.0], [-1.0]], [0.5, 0.5])),
+    (ValueError, "vectors", lambda: DiagonalSketch([[2.0], [0.5]], [0.5, 0.5])),
+    (ValueError, "vectors", lambda: DiagonalSketch(MASKED, [0.5, 0.5])),
+    (ValueError, "use 0 instead", lambda: DiagonalSketch([[2.0, 1e-200], [0.0, 2.0]], [0.5, 0.5])),
+    (ValueError, "weights", lambda: DiagonalSketch([[1.0], [1.0]], [1.0])),
+    (ValueError, "weights", lambda: DiagonalSketch([[1.0], [1.0]], [1.5, -0.5])),
+    (ValueError, "weights", lambda: DiagonalSketch([[1.0], [1.0]], [0.5, 0.4])),
+    (TypeError, "weights", lambda: DiagonalSketch([[1.0]], ["a"])),
     (ValueError, "matrices", lambda: FiniteSketch(np.eye(2), [1.0])),
     (ValueError, "matrices", lambda: FiniteSketch([[[1.0, 0.1], [0.0, 1.0]]], [1.0])),
     (ValueError, "matrices", lambda: FiniteSketch([np.eye(2), INDEFINITE], [0.5, 0.5])),

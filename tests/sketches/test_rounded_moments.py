@@ -42,14 +42,14 @@ def rounded(request: pytest.FixtureRequest) -> Sketch:
     """A thousand outcomes, of which every partial sum is rounded."""
     vectors, weights = _outcomes(1, 1000, 2)
     if request.param == "support":
-        return DiagonalSketch.from_support(vectors, weights)
+        return DiagonalSketch(vectors, weights)
     return FiniteSketch(vectors[:, :, None] * np.eye(2), weights)
 
 
 @settings(max_examples=20, deadline=None)
 @given(seeds, st.sampled_from([1, 2, 7, 100, 1000]))
 def test_second_moments_of_a_support_are_within_their_roundings(seed: int, count: int) -> None:
-    sketch = DiagonalSketch.from_support(*_outcomes(seed, count, 2))
+    sketch = DiagonalSketch(*_outcomes(seed, count, 2))
     exact = second_moment(sketch, [[Fraction(1)] * 2] * 2)
     P, bound = sketch.second_moment_matrix, Fraction(twice_gamma(coefficient_roundings(sketch.map)))
     for i, j in ((0, 0), (0, 1), (1, 1)):
@@ -70,7 +70,7 @@ def test_image_encloses_the_sum_over_all_outcomes(rounded: Sketch, arithmetic: A
 def test_a_biased_support_is_divided_by_its_exact_mean(bias: float) -> None:
     """P = E[ssᵀ] of the exact quotients has E[s] = 1 and lies within the roundings of the map."""
     vectors, weights = _outcomes(0, 7, 2)
-    sketch = DiagonalSketch.from_support((1.0 + bias) * vectors, (1.0 - bias) * weights)
+    sketch = DiagonalSketch((1.0 + bias) * vectors, (1.0 - bias) * weights)
     w, stored = sketch.support()
     np.testing.assert_allclose(w @ stored / w.sum(), 1.0, rtol=0.0, atol=1e-15)
     total = sum(map(Fraction, w))
@@ -85,7 +85,7 @@ def test_a_biased_support_is_divided_by_its_exact_mean(bias: float) -> None:
 
 def test_weights_off_one_by_rounding_are_not_the_identity() -> None:
     """Ten times 0.1 exceeds one: S = I by division, but the coefficients of its map are rounded."""
-    sketch = DiagonalSketch.from_support(np.ones((10, 2)), np.full(10, 0.1))
+    sketch = DiagonalSketch(np.ones((10, 2)), np.full(10, 0.1))
     assert is_identity(Identity(2).map) and is_identity(BernQ(1.0, 2).map)
     assert is_identity(IndependentSampling([1.0, 1.0]).map)
     assert not is_identity(sketch.map)
@@ -99,9 +99,9 @@ def test_columns_that_are_equal_by_rounding_alone_do_not_commute() -> None:
     vectors, weights = _outcomes(0, 50, 1)
     twice = np.repeat(vectors, 2, axis=1)
     full = Pattern.full(2)
-    assert full.commutes_with(DiagonalSketch.from_support(twice, weights).map)
+    assert full.commutes_with(DiagonalSketch(twice, weights).map)
     twice[3, 1] = np.nextafter(twice[3, 1], 2.0)
-    sketch = DiagonalSketch.from_support(twice, weights)
+    sketch = DiagonalSketch(twice, weights)
     assert not full.commutes_with(sketch.map)
     L = random_smoothness(2, 1e2, 0)
     result = optimal_stepsize(L, sketch)

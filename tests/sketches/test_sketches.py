@@ -86,7 +86,7 @@ def test_sampling_probabilities_by_enumeration(sketch: Sketch) -> None:
 
 def test_sampling_probabilities_of_listed_outcomes_are_those_of_the_rare_ones() -> None:
     """A coordinate that is always sent, but carries half of its mean in one sample of a hundred."""
-    rare = DiagonalSketch.from_support([[50.0, 1.0], [0.5 / 0.99, 1.0], [3.0, 3.0]], [0.01, 0.99, 0.0])
+    rare = DiagonalSketch([[50.0, 1.0], [0.5 / 0.99, 1.0], [3.0, 3.0]], [0.01, 0.99, 0.0])
     assert_allclose(rare.sampling_probabilities, [0.01])
     ones = np.ones((2, 2))
     finite = FiniteSketch([ones, 2.0 * np.eye(2) - ones, 7.0 * ones], [0.5, 0.5, 0.0])
@@ -244,8 +244,8 @@ def test_messages_decode_to_what_the_sketch_makes(sketch: Sketch, seed: int) -> 
     [
         (IndependentSampling, [0.5, 0.2], lambda s: s.p),
         (lambda q: BernQ(q, [1, 1]), [0.5, 0.5], lambda s: s.q),
-        (lambda v: DiagonalSketch.from_support(v, [0.5, 0.5]), [[2.0, 0.0], [0.0, 2.0]], lambda s: s.support()[1]),
-        (lambda w: DiagonalSketch.from_support(2.0 * np.eye(2), w), [0.5, 0.5], lambda s: s.support()[0]),
+        (lambda v: DiagonalSketch(v, [0.5, 0.5]), [[2.0, 0.0], [0.0, 2.0]], lambda s: s.support()[1]),
+        (lambda w: DiagonalSketch(2.0 * np.eye(2), w), [0.5, 0.5], lambda s: s.support()[0]),
         (lambda m: FiniteSketch(m, [1.0]), [[[1.0, 0.0], [0.0, 1.0]]], lambda s: s.support()[1]),
     ],
     ids=["p", "q", "vectors", "weights", "matrices"],

@@ -95,3 +95,8 @@ def test_no_best_row_names_what_the_cheapest_needs_or_why_there_is_none() -> Non
         _ = outside.best
     with pytest.raises(ValueError, match="no method has a proved rate for the goal descent: a note"):
         _ = replace(TABLE, rows=()).best
+
+
+def test_a_frame_has_the_records() -> None:
+    assert TABLE.to_pandas().to_dict("records")[0]["method"] == TABLE.to_records()[0]["method"]
+    assert len(TABLE.to_pandas()) == len(TABLE.rows)

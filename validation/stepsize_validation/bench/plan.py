@@ -144,7 +144,7 @@ def _halves(d: int) -> tuple[int, int]:
 def _diagonal(d: int) -> sketches.Sketch:
     """Return the sketch that sends the even or the odd coordinates."""
     even = np.arange(d) % 2 == 0
-    return sketches.DiagonalSketch.from_support([2.0 * even, 2.0 * ~even], [0.5, 0.5])
+    return sketches.DiagonalSketch([2.0 * even, 2.0 * ~even], [0.5, 0.5])
 
 
 def _finite(d: int) -> sketches.Sketch:

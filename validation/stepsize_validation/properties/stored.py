@@ -25,7 +25,7 @@ def read_sketch(plain: Any, d: int) -> Sketch:
     weights = np.array(plain["weights"])
     if "support" in plain:
         vectors = np.array(plain["support"])
-        return _exactly(DiagonalSketch.from_support(vectors, weights), vectors=vectors, weights=weights)
+        return _exactly(DiagonalSketch(vectors, weights), vectors=vectors, weights=weights)
     matrices = np.array(plain["finite"])
     return _exactly(FiniteSketch(matrices, weights), matrices=matrices, weights=weights)
 

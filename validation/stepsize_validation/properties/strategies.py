@@ -77,7 +77,7 @@ def _from_support(draw: st.DrawFn, d: int) -> Sketch:
     weights = _weights(draw(st.integers(1, 5)), rng)
     vectors = rng.random((weights.size, d)) * (rng.random((weights.size, d)) < 0.6)
     vectors[0] += 0.1  # every coordinate has a positive mean, by which it is then divided
-    return DiagonalSketch.from_support(vectors / (weights @ vectors), weights)
+    return DiagonalSketch(vectors / (weights @ vectors), weights)
 
 
 @st.composite
@@ -107,7 +107,7 @@ SKETCHES: dict[str, Callable[[int], st.SearchStrategy[Sketch]]] = {
     "BernQ": _bernq,
     "IndependentSampling": lambda d: st.lists(probabilities, min_size=d, max_size=d).map(IndependentSampling),
     "SystematicSampling": lambda d: st.lists(probabilities, min_size=d, max_size=d).map(SystematicSampling),
-    "DiagonalSketch.from_support": _from_support,
+    "DiagonalSketch": _from_support,
     "FiniteSketch": _finite,
     "Gaussian": lambda d: st.integers(1, d).map(lambda k: Gaussian(d, k)),
     "LayerWise": _layerwise,
@@ -134,7 +134,7 @@ def _long_support(draw: st.DrawFn, d: int) -> Sketch:
     """Many outcomes; for small d up to 20 000, so many that the rounding of their sums counts."""
     terms = int(10.0 ** draw(st.floats(0.4, 4.3 if d <= 3 else 2.0)))
     vectors, weights = _masks(terms, d, np.random.default_rng(draw(seeds)))
-    return DiagonalSketch.from_support(vectors, weights)
+    return DiagonalSketch(vectors, weights)
 
 
 @st.composite

@@ -108,6 +108,9 @@ def run(
     if isinstance(D, Feedback):
         msg = "run takes a stepsize; run_feedback(objective, feedback, rounds=…) runs a Feedback"
         raise TypeError(msg)
+    if hasattr(D, "gradient") and not hasattr(objective, "gradient"):
+        msg = "objective and D are swapped: run(objective, D) takes the objective first"
+        raise TypeError(msg)
     check_objective("objective", objective)
     check_one_of("on_divergence", on_divergence, ("raise", "stop"))
     federated = isinstance(objective, Federated)
