@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 
 import numpy as np
@@ -16,11 +17,13 @@ from stepsize_opt.proofs import (
     ClientGroup,
     Conditions,
     Enclosed,
+    Interval,
     Pair,
     coefficient_roundings,
     twice_gamma,
 )
 from stepsize_opt.proofs.maps import centred_above, centred_image
+from stepsize_opt.proofs.multipliers import Bound, HomogeneousBound, MetricBound, TangentBound
 from stepsize_opt.sketches import DiagonalSketch, FiniteSketch, RandK, Sketch
 from stepsize_solvers.programs import Matrix, Pattern
 from stepsize_validation.data import random_smoothness
@@ -132,3 +135,34 @@ def test_rounding_does_not_hide_a_small_lambda(algorithm: str, seed: int) -> Non
     result = optimal_distributed_stepsize(**problem.arguments)
     assert result.status == "optimal" and not any("of no use" in note for note in result.reductions)
     judge_distributed(problem, result)
+
+
+@given(
+    kind=st.sampled_from([MetricBound, TangentBound, HomogeneousBound]),
+    log_g=st.floats(-3.0, 3.0),
+    T=st.sampled_from([0.0, 1e-9, 0.3, 20.0]),
+    rest=st.sampled_from([1e-9, 0.5, 40.0]),
+    log_c=st.floats(-20.0, 20.0),
+)
+def test_bounds_of_clients_solve_their_inequalities(
+    kind: type[Bound], log_g: float, T: float, rest: float, log_c: float
+) -> None:
+    """τ² ≤ bτ + a, τ ≤ bτ + a and τ ≤ κτ₁², with τ, c and κ in the user's units; above the solution and next to it."""
+    d, log_scale, log_clients = 3, 0.25, -0.5
+    bound = kind(log_g, T, rest, d, Interval.exact(log_scale), Interval.exact(log_clients))
+    c = math.exp(log_c - log_clients)
+    kappa = c * math.exp(log_scale)
+    share = math.exp(log_g) / d
+    a, b = share * rest, share * kappa * T
+    if kind is MetricBound:
+        by_c, by_factor = math.sqrt(share * (c * T + rest)), 0.5 * (b + math.sqrt(b * b + 4.0 * a))
+    elif kind is TangentBound:
+        by_c, by_factor = share * (c * T + rest), a / (1.0 - b) if b < 1.0 else math.inf
+    else:
+        first = share * (T + rest)
+        by_c, by_factor = math.sqrt(c) * first, kappa * first * first
+    assume(not 0.999 < b < 1.001)
+    for found, exact in ((bound.at_lambda(log_c), by_c), (bound.at_factor(log_c), by_factor)):
+        expected = math.log(exact) + log_scale
+        assert found == expected or expected - 1e-12 <= found <= expected + 1e-9
+    assert bound.at_factor(math.inf) == bound.at_lambda(math.inf)
