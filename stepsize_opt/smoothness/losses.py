@@ -100,9 +100,10 @@ def poisson(X: Any, reg: float, largest_rate: float, **cut: Any) -> LowRankPlusD
 
 
 def softmax(X: Any, classes: int, reg: float, **cut: Any) -> LowRankPlusDiagonal:
-    """Return L of a softmax head on features: ½ I ⊗ XᵀX/m + λI, of size classes·d, class by class.
+    """Return L of a softmax head on features: ½(I − 11ᵀ/C) ⊗ XᵀX/m + λI, of size C·d, class by class.
 
-    The Hessian of the loss of a row is (Diag(p) − ppᵀ) ⊗ aaᵀ, and Diag(p) − ppᵀ ⪯ ½I for every distribution p.
+    The Hessian of the loss of a row is (Diag(p) − ppᵀ) ⊗ aaᵀ, and Diag(p) − ppᵀ ⪯ ½(I − 11ᵀ/C) for every distribution
+    p.  The factor has C − 1 columns for each column of that of XᵀX.
 
     Parameters
     ----------
@@ -120,16 +121,22 @@ def softmax(X: Any, classes: int, reg: float, **cut: Any) -> LowRankPlusDiagonal
     >>> import numpy as np
     >>> from stepsize_opt import smoothness
     >>> smoothness.softmax(np.ones((3, 5)), 4, 0.1)
-    LowRankPlusDiagonal(d=20, rank=12)
+    LowRankPlusDiagonal(d=20, rank=9)
     """
     number = whole_number("classes", classes, low=2)
-    one = gram_plus_diagonal(X, 0.5, positive_number("reg", reg), **cut)
-    if sparse.issparse(one.U):
-        factor: Any = sparse.kron(sparse.eye_array(number), one.U, format="csr")
-    else:
-        check_memory("the factor of all classes", 8 * one.U.size * number**2)
-        factor = np.kron(np.eye(number), one.U)
-    return LowRankPlusDiagonal(factor, float(one.shift[0]), cut=one.cut)
+    one, Q = gram_plus_diagonal(X, 0.5, positive_number("reg", reg), **cut), _contrasts(number)
+    check_memory("the factor of all classes", 8 * one.U.size * Q.size)
+    factor: Any = sparse.kron(Q, one.U, format="csr") if sparse.issparse(one.U) else np.kron(Q, one.U)
+    # The entries of Q are off by at most four units each, those of the product by one more.
+    return covered(factor, float(reg), one.cut + twice_gamma(16) * number * squares(one.U))
+
+
+def _contrasts(C: int) -> Matrix:
+    """Return Q with QQᵀ = I − 11ᵀ/C up to rounding, C×(C − 1): column j has the mean of j entries less the next one."""
+    j = np.arange(1.0, C)
+    Q = np.triu(np.ones((C, C - 1)))
+    Q[np.arange(1, C), np.arange(C - 1)] = -j
+    return np.asarray(Q / np.sqrt(j * (j + 1.0)))
 
 
 def of(objective: Objective | Federated) -> Any:

@@ -20,6 +20,8 @@ from stepsize_opt.sketches import (
     RandK,
     Sketch,
     SystematicSampling,
+    certify,
+    optimal_stepsize,
     parse_sketch,
 )
 
@@ -126,3 +128,15 @@ def test_the_error_names_the_part_of_a_text(text: str, d: int, part: str) -> Non
 def test_the_general_classes_cannot_be_built_directly(kind: Any) -> None:
     with pytest.raises(TypeError, match="abstract"):
         kind(3)
+
+
+@pytest.mark.parametrize("p", [1e-11, 1e-13])
+def test_a_rare_coordinate_is_solved(p: float) -> None:
+    L = np.array([[2.0, 0.5, 0.1], [0.5, 1.0, 0.2], [0.1, 0.2, 3.0]])
+    result = optimal_stepsize(L, IndependentSampling([p, 0.5, 0.5]))
+    assert result.status == "optimal" and certify(result, L).feasible
+
+
+def test_a_coordinate_that_is_too_rare_is_refused_by_the_sketch() -> None:
+    with pytest.raises(ValueError, match="the sketch has second moments"):
+        optimal_stepsize(np.eye(3) + 0.1, IndependentSampling([1e-30, 0.5, 0.5]))

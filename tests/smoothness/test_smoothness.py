@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from stepsize_opt import RandK, optimal_method, optimal_stepsize, smoothness
-from stepsize_opt.problems import Federated, LeastSquares, LogisticRegression
+from stepsize_opt.problems import Federated, LeastSquares, LogisticRegression, SoftmaxRegression
 from stepsize_validation.properties.exact import combine, is_positive_semidefinite, product, rational, transpose
 
 
@@ -28,7 +28,24 @@ def test_formulas_are_those_of_the_objectives(convert: Any) -> None:
     assert LeastSquares(A, b).smoothness() == pytest.approx(gram)
     assert smoothness.poisson(convert(A), 0.2, 3.0).todense() == pytest.approx(3.0 * gram + 0.2 * np.eye(5))
     head = smoothness.softmax(convert(A), 3, 0.2).todense()
-    assert head == pytest.approx(np.kron(np.eye(3), 0.5 * gram) + 0.2 * np.eye(15))
+    assert head == pytest.approx(SoftmaxRegression(A, np.zeros(12, dtype=int), 3, 0.2).smoothness())
+
+
+@pytest.mark.parametrize("classes", [2, 3, 7])
+@pytest.mark.parametrize("convert", [np.asarray, sparse.csr_array])
+def test_the_factor_of_a_head_is_no_smaller_than_what_it_stands_for(convert: Any, classes: int) -> None:
+    """In rational arithmetic, for the floats of the data and of the factor: λ is below the rounding of the rest."""
+    X = np.random.default_rng(classes).standard_normal((4, 2))
+    L = smoothness.softmax(convert(X), classes, 1e-20)
+    U = rational(np.asarray(L.U.toarray() if sparse.issparse(L.U) else L.U))
+    ours = combine((1, product(U, transpose(U))), (1, rational(np.diag(L.shift))))
+    curvature = [[Fraction(int(i == j), 2) - Fraction(1, 2 * classes) for j in range(classes)] for i in range(classes)]
+    A = rational(X)
+    gram = combine((Fraction(1, 4), product(transpose(A), A)))
+    theirs = [[a * b for a in top for b in row] for top in curvature for row in gram]
+    theirs = [[x + Fraction(1e-20) * int(i == j) for j, x in enumerate(row)] for i, row in enumerate(theirs)]
+    assert is_positive_semidefinite(combine((1, ours), (-1, theirs)))
+    assert L.cut < 1e-12
 
 
 def test_the_softmax_head_is_smooth_with_it() -> None:
@@ -105,10 +122,10 @@ def test_a_dense_factor_has_no_more_columns_than_rows(kind: str, unit: float) ->
 def test_the_subspace_method_of_a_head_has_matrices_of_its_size() -> None:
     X = np.random.default_rng(3).standard_normal((300, 4))
     L = smoothness.softmax(X, 5, 0.1)
-    assert L.rank == 20
+    assert L.rank == 16
     method = optimal_method(L, 4)
     assert method.efficiency > 1.0 - 1e-8
-    assert method.directions.Z.shape == (20, 20)
+    assert method.directions.Z.shape == (16, 16)
     clients = tuple(LeastSquares(part, np.zeros(100), 0.1) for part in np.split(X, 3))
     assert smoothness.of(Federated(clients)).rank == 4
 
