@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from stepsize_opt import certify, optimal_stepsize
 from stepsize_opt.sketches import (
     BernQ,
     DiagonalBase,
@@ -20,8 +21,6 @@ from stepsize_opt.sketches import (
     RandK,
     Sketch,
     SystematicSampling,
-    certify,
-    optimal_stepsize,
     parse_sketch,
 )
 
