@@ -20,7 +20,7 @@ import numpy as np
 
 from stepsize_opt.goals import Goal
 from stepsize_opt.inputs import Direction, Structure, Symmetric, dense, pattern_of, write_text
-from stepsize_opt.large import BlockStepsize, DiagonalStepsize, InverseStepsize
+from stepsize_opt.large import BlockStepsize, DiagonalStepsize, InverseStepsize, StepsizeOperator
 from stepsize_opt.limit import CompressionLimit, SubspaceMethod
 from stepsize_opt.node import StepsizeResult, optimal_stepsize
 from stepsize_opt.proofs import Answer, Stationary, exp_down, exp_up, inverse_of, limit_multipliers
@@ -39,6 +39,7 @@ from stepsize_solvers.programs import Matrix
 
 Certified: TypeAlias = StepsizeResult | CompressionLimit | SubspaceMethod
 Document: TypeAlias = dict[str, Any]
+AnyMatrix: TypeAlias = Symmetric | StepsizeOperator | LowRankPlusDiagonal | ThinDirections
 
 # A certificate holds dense multipliers and is verified with whole numbers: beyond this size neither makes sense.
 LARGEST = 400
@@ -199,8 +200,8 @@ def plain(value: Any) -> Any:
     return float(value).hex() if isinstance(value, float | np.floating) else value
 
 
-def plain_matrix(matrix: Any) -> Any:
-    """A matrix, or an operator of this library, in a form that ``verify.matrix`` reads without rounding."""
+def plain_matrix(matrix: AnyMatrix) -> Document | list[Any]:
+    """Return a matrix, or an operator of this library, in a form that ``verify.matrix`` reads without rounding."""
     if isinstance(matrix, LowRankPlusDiagonal):
         factor = plain_matrix(matrix.U)
         return {"sum": [{"diagonal": plain(matrix.shift)}, {"product": [factor, {"transpose": factor}]}]}
@@ -213,11 +214,12 @@ def plain_matrix(matrix: Any) -> Any:
         return {"sum": [p, {"product": [minus, U, inner, {"transpose": U}, p]}]}
     if isinstance(matrix, ThinDirections):
         return _thin(matrix)
-    return plain(matrix.array if isinstance(matrix, BlockStepsize) else dense(matrix))
+    rows: list[Any] = plain(matrix.array if isinstance(matrix, BlockStepsize) else dense(matrix))
+    return rows
 
 
-def _thin(A: ThinDirections) -> Any:
-    """c Diag(t)(I + BZBᵀ) with B = [Diag(t)U  E]."""
+def _thin(A: ThinDirections) -> Document:
+    """Return c Diag(t)(I + BZBᵀ) with B = [Diag(t)U  E]."""
     d, e = len(A.t), A.e
     t, U = {"diagonal": plain(A.t)}, plain_matrix(np.hstack([A.U, np.zeros((d, e))]))
     B = {"sum": [{"product": [t, U]}, plain_matrix(np.hstack([np.zeros((d, A.U.shape[1])), np.eye(d, e)]))]}
@@ -225,10 +227,10 @@ def _thin(A: ThinDirections) -> Any:
     return {"product": [{"diagonal": plain(np.full(d, A.c))}, t, inner]}
 
 
-def plain_structure(structure: Structure, d: int) -> dict[str, Any]:
-    """The sizes of the blocks, and W of multiples."""
+def plain_structure(structure: Structure, d: int) -> Document:
+    """Return the sizes of the blocks, and W of multiples."""
     pattern = pattern_of(structure, d)
-    W: Any = pattern.W
+    W: AnyMatrix | None = pattern.W
     if structure == "scalar":
         W = DiagonalStepsize(np.ones(d))
     if isinstance(structure, Direction):
@@ -236,8 +238,8 @@ def plain_structure(structure: Structure, d: int) -> dict[str, Any]:
     return {"sizes": list(pattern.sizes), "W": None if W is None else plain_matrix(W)}
 
 
-def plain_law(sketch: Sketch) -> dict[str, Any]:
-    """The distribution of a sketch: its kind and parameters, or its plain form, which holds the support or moments."""
+def plain_law(sketch: Sketch) -> Document:
+    """Return the distribution of a sketch: its kind and parameters, its layers, or its outcomes and weights."""
     parameters = _PARAMETERS.get(type(sketch))
     if parameters is not None:
         return {"kind": type(sketch).__name__} | {name: plain(getattr(sketch, name)) for name in parameters}
