@@ -266,7 +266,8 @@ class Saved(ABC):
         Raises FileNotFoundError when there is no such file, ValueError for a file that is broken, of another kind, or
         was changed after it was written.  A digest ties D to its certificate, sketch and structure; it guards against
         accidents, not against someone who writes a false file on purpose.  Nothing is proved again, because the file
-        does not hold L; for a single node, ``certify(result, L)`` proves it for yours.
+        does not hold L or M; for a single node, ``certify(result, L)`` proves it for yours, with ``strong_convexity=``
+        for the goal ``linear``.
         """
         file = result_path(path)
         contents = load_result(file, cls.__name__)

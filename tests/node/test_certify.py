@@ -37,6 +37,13 @@ def test_an_optimum_is_judged_by_its_goal(goal: str) -> None:
     assert math.isfinite(alone.gap) and (alone.gap <= 1.5e-6) == (goal == "descent")  # D has a multiplier of its own
 
 
+def test_a_result_of_linear_needs_its_M_again() -> None:
+    result = optimal_stepsize(L, SKETCH, goal="linear", strong_convexity=0.3 * L)
+    with pytest.raises(ValueError, match="strong_convexity"):
+        certify(result, L)
+    assert certify(result, L, strong_convexity=0.3 * L).gap <= 2e-6
+
+
 @pytest.mark.parametrize("factor", [1e-300, 2.0**-900, 1e-150, 0.5, 1.0, 2.0, 2.5, 1e150, 1e300])
 def test_multiples_of_an_optimum(factor: float) -> None:
     result = optimal_stepsize(L, SKETCH)
