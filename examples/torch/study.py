@@ -28,7 +28,8 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from stepsize_opt.torch import compress
+from stepsize_opt.torch import compress, estimate_smoothness
+from stepsize_opt.torch.workers import Workers
 from stepsize_validation.data import load_dataset
 
 WORKERS, SEEDS = 4, (0, 1, 2)
@@ -173,8 +174,12 @@ def ours(problem: Problem, seed: int, **options: Any) -> list[Point]:
         for p, part in zip(params, torch.split(start, [p.numel() for p in params]), strict=True):
             p.copy_(part.view_as(p))
     given: dict[str, Any] = {"weight_decay": problem.decay, "verbose": False, **options}
-    begin = time.process_time()
-    optimizer = compress(model, problem.loss, problem.train, floats_per_step=k, **given)
+    begin, counted = time.process_time(), Workers()
+    if params[0].shape[1] + 1 > 16 * params[0].shape[0]:  # all of L would take more than 8 dense gradients
+        given["L"] = estimate_smoothness(
+            model, problem.loss, problem.train, weight_decay=problem.decay, process_group=counted
+        )
+    optimizer = compress(model, problem.loss, problem.train, floats_per_step=k, process_group=counted, **given)
     seconds = time.process_time() - begin
     workers = FourWorkers(problem, model)
     alone, places = options.get("places") == "own", 2.0 * k

@@ -5,6 +5,7 @@ Needs the extra ``torch`` (``pip install 'stepsize-opt[torch]'``); nothing else 
 
 from stepsize_opt.torch.casting import certified_cast as certified_cast
 from stepsize_opt.torch.compress import Plan as Plan, compress as compress
+from stepsize_opt.torch.curvature import estimate_smoothness as estimate_smoothness
 from stepsize_opt.torch.feedback import FeedbackSGD as FeedbackSGD
 from stepsize_opt.torch.optimizer import CompressedSGD as CompressedSGD
-from stepsize_opt.torch.smoothness import estimate_smoothness as estimate_smoothness, head_smoothness as head_smoothness
+from stepsize_opt.torch.smoothness import head_smoothness as head_smoothness

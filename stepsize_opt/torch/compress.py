@@ -3,24 +3,18 @@
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import torch
 from torch import Tensor, nn
 
-from stepsize_opt.inputs import check_one_of, real_number, whole_number
+from stepsize_opt.inputs import EstimatedSmoothness, check_kind, whole_number
 from stepsize_opt.methods import Feedback
-from stepsize_opt.torch.curvature import Layer, is_dear, low_rank
 from stepsize_opt.torch.feedback import FeedbackSGD
-from stepsize_opt.torch.head import Batches, Frozen, find_head, trainable, unwrapped
-from stepsize_opt.torch.operators import Operator, Scaled, operator
+from stepsize_opt.torch.head import Batches, Head, find_head, trainable, unwrapped
 from stepsize_opt.torch.optimizer import work_tensor
 from stepsize_opt.torch.workers import Workers
-
-CURVATURES = ("auto", "low-rank", "none")
 
 
 @dataclass(frozen=True)
@@ -29,19 +23,23 @@ class Plan:
 
     Attributes
     ----------
-    layers : tuple of Layer
-        Parameters that share a part of L̂: their names, number, the source of L̂, and whether that is proved.
+    names, source : str
+        The parameters, and where their L̂ comes from.
+    certified : bool
+        Whether L̂ is proved to be a bound, so that the guarantee of the method holds for full gradients.
     d, k, workers : int
         Parameters, entries that are sent per step, processes.
     bytes_up, bytes_down : float
         Bytes that a process sends and receives per step, on average, places and values of f included.
     setup_bytes : int
-        Bytes that this process sent before the first step.
+        Bytes that this process sent before the first step, without those of an estimate.
     float_bytes : int
         Bytes of one float of the parameters.
     """
 
-    layers: tuple[Layer, ...]
+    names: str
+    source: str
+    certified: bool
     d: int
     k: int
     workers: int
@@ -50,19 +48,13 @@ class Plan:
     setup_bytes: int
     float_bytes: int
 
-    @property
-    def certified(self) -> bool:
-        """Whether L̂ is proved to be a bound, so that the guarantee of the method holds for full gradients."""
-        return all(layer.certified for layer in self.layers)
-
     def __str__(self) -> str:
         unit = self.float_bytes
         dense = self.d * unit
-        width = max(len(layer.names) for layer in self.layers)
         processes = "1 process" if self.workers == 1 else f"{self.workers} processes"
-        lines = [f"feedback: {self.k} of {self.d} entries per step, {processes}"]
-        lines += [f"  {one.names:<{width}}  {one.size:>9}  {one.source}" for one in self.layers]
-        lines += [
+        lines = [
+            f"feedback: {self.k} of {self.d} entries per step, {processes}",
+            f"  {self.names}: {self.source}",
             f"  per step: {self.bytes_up / unit:.6g} floats up, {self.bytes_down / unit:.6g} down "
             f"(dense gradients: {self.d} up and down)",
             f"  set-up: {self.setup_bytes / unit:.6g} floats, {self.setup_bytes / dense:.2f} dense gradients",
@@ -77,8 +69,7 @@ def compress(
     data: Any,
     *,
     floats_per_step: int,
-    curvature: Literal["auto", "low-rank", "none"] = "auto",
-    rank: int = 4,
+    L: EstimatedSmoothness | None = None,
     places: Literal["shared", "own"] = "shared",
     weight_decay: float = 0.0,
     lr: float = 1.0,
@@ -87,11 +78,11 @@ def compress(
 ) -> FeedbackSGD:
     """Make an optimizer that sends ``floats_per_step`` entries of the gradient per step, and print its plan.
 
-    All trainable parameters are one vector with one L̂.  Where only a last linear layer is trained and the loss has a
-    known bound, L̂ is proved (``head_smoothness``) for the present modes of the modules, after a check that its theorem
-    covers the model: the inputs of the layer must not change from call to call (dropout), with the rest of the batch
-    (batch normalisation in training) or with the layer.  A step raises
-    RuntimeError where the frozen part has changed since.
+    It is for models of which one linear layer alone is trained, the last one, with a loss of known curvature: a head, a
+    generalised linear model.  There L is proved (``head_smoothness``), after a check that the theorem covers the model:
+    the inputs of the layer must not change from call to call (dropout), with the rest of the batch (batch normalisation
+    in training) or with the layer.  The proof is about the present modes of the modules and the present frozen part: a
+    step raises RuntimeError where they differ.
 
     Parameters
     ----------
@@ -100,15 +91,12 @@ def compress(
     loss
         ``loss(outputs, targets)``, a mean over the examples, such as ``nn.CrossEntropyLoss()``.
     data
-        The data of this process, (inputs, targets) or a DataLoader: all of it for a proved L̂; an estimate takes the
-        first 4096 examples with the model in evaluation mode.
+        All data of this process, (inputs, targets) or a DataLoader.
     floats_per_step
         k, from 1 to d.
-    curvature
-        ``"auto"``: what is proved for a head, where its set-up costs at most 8 dense gradients, a low rank for other
-        heads.  ``"low-rank"``: an estimate, for every model.  ``"none"``: plain coordinates.
-    rank
-        Of a low rank: its number of eigenvectors.
+    L
+        An estimate, such as ``estimate_smoothness(model, loss, data)``, for a model whose L is not proved or too dear
+        to send: p(p + 1)/2 floats for p features.
     places
         ``"shared"``: one process chooses the places of a step for all, an all-reduce of k floats;
         ``"own"``: each its own, an all-gather.
@@ -126,8 +114,8 @@ def compress(
     Raises
     ------
     ValueError, TypeError
-        For arguments that are not as described, or that differ between the processes; with ``curvature="auto"`` for a
-        model whose L is not proved, with the reason.
+        For arguments that are not as described, or that differ between the processes; without ``L`` for a model whose L
+        is not proved, with the reason.
 
     Examples
     --------
@@ -138,94 +126,45 @@ def compress(
     >>> model, loss = torch.nn.Linear(4, 3), torch.nn.CrossEntropyLoss()
     >>> optimizer = compress(model, loss, (inputs, labels), floats_per_step=5)
     feedback: 5 of 15 entries per step, 1 process
-      weight + bias         15  ½(I − 11ᵀ/C) ⊗ FᵀF/n, proved
+      weight + bias: ½(I − 11ᵀ/C) ⊗ FᵀF/n, proved
       per step: 13.5 floats up, 11 down (dense gradients: 15 up and down)
       set-up: 15 floats, 1.00 dense gradients
       certified for full gradients
     >>> for _ in range(20):
     ...     value = optimizer.step(lambda: loss(model(inputs), labels))
     """
-    check_one_of("curvature", curvature, CURVATURES)
     net, workers = unwrapped(model), Workers.of(process_group)
     params = list(trainable(net).values())
     if not params:
         msg = "model has no trainable parameters"
         raise ValueError(msg)
     d = sum(p.numel() for p in params)
-    k, rank = whole_number("floats_per_step", floats_per_step, high=d), whole_number("rank", rank)
-    if not real_number("weight_decay", weight_decay) >= 0.0:
-        msg = f"weight_decay must be 0 or more, got {weight_decay!r}"
-        raise ValueError(msg)
-    asked = _Asked(net, loss, Batches(data, params[0]), k, weight_decay, workers, curvature, rank)
+    k = whole_number("floats_per_step", floats_per_step, high=d)
     options: dict[str, Any] = {"lr": lr, "weight_decay": weight_decay, "process_group": workers}
-    basis, layers, frozen = asked.basis()
-    estimated = not all(layer.certified for layer in layers)
-    rule: Any = "measured" if estimated else "worst-case"
-    options |= {"estimated": estimated, "basis": basis}
-    feedback = Feedback(None, k, clients=workers.size, rule=rule, places=places)
-    optimizer = FeedbackSGD(params, feedback, **options)
+    sent: dict[str, Any] = {"clients": workers.size, "places": places}
+    if L is None:
+        head = _proved_head(net, loss, Batches(data, params[0]), workers, params[0])
+        basis = head.basis(weight_decay, params[0])
+        optimizer = FeedbackSGD(params, Feedback(None, k, **sent), basis=basis, **options)
+        optimizer.register_step_pre_hook(lambda *_: head.frozen.check())
+        source = f"{head.words}{' + λI' if weight_decay else ''}, proved"
+    else:
+        check_kind("L", L, EstimatedSmoothness, ", such as estimate_smoothness(model, loss, data)")
+        optimizer = FeedbackSGD(params, Feedback(L, k, rule="measured", **sent), **options)
+        source = f"{L.source}, estimated"
     numbers = (d, k, workers.size, *optimizer.traffic(), optimizer.setup_bytes, params[0].element_size())
-    if frozen is not None:
-        optimizer.register_step_pre_hook(lambda *_: frozen.check())
-    optimizer.plan = Plan(tuple(layers), *numbers)
+    optimizer.plan = Plan(" + ".join(trainable(net)), source, L is None, *numbers)
     if verbose and workers.rank == 0:
         print(optimizer.plan)
     return optimizer
 
 
-def _in_evaluation(method: Any) -> Any:
-    """Let a method of ``_Asked`` see its model in evaluation mode, with gradients."""
-
-    @functools.wraps(method)
-    def call(self: _Asked, *arguments: Any) -> Any:
-        modes = {module: module.training for module in self.model.modules()}
-        self.model.eval()
-        try:
-            with torch.enable_grad():
-                return method(self, *arguments)
-        finally:
-            for module, training in modes.items():
-                module.training = training
-
-    return call
-
-
-@dataclass(frozen=True, eq=False)
-class _Asked:
-    """The model and what was asked for, from which L̂ or its basis is made."""
-
-    model: nn.Module
-    loss: Any
-    data: Batches
-    k: int
-    ridge: float
-    workers: Workers
-    curvature: str
-    rank: int
-
-    def basis(self) -> tuple[Operator, Sequence[Layer], Frozen | None]:
-        """A with AAᵀ = L̂⁻¹ for feedback, the rows of the plan, and what a proof takes for constant."""
-        params = list(trainable(self.model).values())
-        if self.curvature == "auto" and not is_dear(self.model):
-            try:
-                head = find_head(self.model, self.loss, self.data, self.workers, work_tensor(params[0]).dtype)
-            except ValueError as error:
-                msg = f"no L is proved: {error}; an estimate is curvature='low-rank'"
-                raise ValueError(msg) from None
-            return head.basis(self.ridge, params[0]), [self._row(head)], head.frozen
-        return *self._estimated(), None
-
-    @_in_evaluation
-    def _estimated(self) -> tuple[Operator, Sequence[Layer]]:
-        params = list(trainable(self.model).values())
-        size = sum(p.numel() for p in params)
-        if self.curvature == "none":
-            return Scaled(1.0), [Layer("all parameters", size, "plain coordinates", certified=False)]
-        L, layers = low_rank(self.model, self.loss, self.data, self.ridge, self.rank, self.workers)
-        return operator(Feedback(L, 1).directions[0], work_tensor(params[0])), layers
-
-    def _row(self, head: Any) -> Layer:
-        names, ridge = list(trainable(self.model)), "" if not self.ridge else " + λI"
-        size = sum(p.numel() for p in trainable(self.model).values())
-        K = "½(I − 11ᵀ/C)" if isinstance(self.loss, nn.CrossEntropyLoss) else f"{head.K[0, 0]:g}·I"
-        return Layer(" + ".join(names), size, f"{K} ⊗ FᵀF/n{ridge}, proved", certified=True)
+def _proved_head(net: nn.Module, loss: Any, data: Batches, workers: Workers, like: Tensor) -> Head:
+    try:
+        return find_head(net, loss, data, workers, work_tensor(like).dtype)
+    except ValueError as error:
+        msg = (
+            f"no L is proved: {error}. For other models PowerSGD of torch.distributed is the better choice; "
+            "L=estimate_smoothness(model, loss, data) is not proved"
+        )
+        raise ValueError(msg) from None

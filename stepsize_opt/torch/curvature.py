@@ -1,42 +1,84 @@
-"""A low rank plus a number in place of L, for a model whose L is not proved.
+"""An estimate of L for a model of which no L is proved: a low rank plus a number, by Lanczos' method.
 
-Lanczos' method with Hessian–vector products, each of them averaged over the processes; the number is the smallest of
+It takes products of the Hessian with vectors, each of them averaged over the processes.  The number is the smallest of
 the |eigenvalues| that are kept.
 """
 
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from stepsize_opt.inputs import EstimatedSmoothness, real_number, whole_number
 from stepsize_opt.smoothness import LowRankPlusDiagonal
-from stepsize_opt.torch.head import Batches, trainable
-from stepsize_opt.torch.smoothness import largest_curvature
+from stepsize_opt.torch.head import Batches, as_it_was, trainable, unwrapped
 from stepsize_opt.torch.workers import Workers
+from stepsize_solvers.programs import Matrix, Vector
 
-# The most dense gradients that the FᵀF of a head may cost; for feedback a low rank takes its place where it costs more.
-AFFORDABLE = 8.0
-# Examples that an estimate uses at most on each process.
-EXAMPLES = 4096
-
-
-@dataclass(frozen=True, eq=False)
-class Layer:
-    """One row of the plan: parameters that share a part of L̂."""
-
-    names: str
-    size: int
-    source: str
-    certified: bool
+# Examples that are used at most on each process.
+_EXAMPLES = 4096
 
 
-def first(data: Batches, examples: int) -> Iterator[tuple[Tensor, Tensor]]:
+def estimate_smoothness(
+    model: nn.Module, loss: Any, data: Any, *, rank: int = 4, weight_decay: float = 0.0, process_group: Any = None
+) -> EstimatedSmoothness:
+    """L̂ = UUᵀ + aI from the Hessian at the present parameters; not proved, and labelled so everywhere.
+
+    U has the eigenvectors of the ``rank`` largest |eigenvalues|, and a is the next of them.  At other parameters
+    nothing is known.  Each process sends up to ``2 rank`` dense gradients.
+
+    Parameters
+    ----------
+    model, loss, data, weight_decay, process_group
+        As in ``compress``; the first 4096 examples of a process are used, with the model in evaluation mode.
+    rank
+        The number of columns of U.
+
+    Raises
+    ------
+    ValueError, TypeError
+        For arguments that are not as described, or where the Hessian is zero or not finite.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from stepsize_opt.torch import estimate_smoothness
+    >>> _ = torch.manual_seed(0)
+    >>> model, inputs, labels = torch.nn.Linear(9, 2), torch.randn(50, 9), torch.randint(0, 2, (50,))
+    >>> estimate_smoothness(model, torch.nn.CrossEntropyLoss(), (inputs, labels), rank=2)
+    EstimatedSmoothness(d=20, margin=1, source='rank 2 + scalar of the Hessian', certified=False)
+    """
+    net, workers = unwrapped(model), Workers.of(process_group)
+    params = list(trainable(net).values())
+    if not params:
+        msg = "model has no trainable parameters"
+        raise ValueError(msg)
+    batches = list(_first(Batches(data, params[0]), _EXAMPLES))
+    dtype, sizes = torch.promote_types(params[0].dtype, torch.float32), [p.numel() for p in params]
+    examples = sum(len(inputs) for inputs, _ in batches)
+
+    def product(v: Tensor) -> Tensor:
+        parts = [part.view_as(p) for p, part in zip(params, torch.split(v, sizes), strict=True)]
+        total = torch.zeros_like(v)
+        for inputs, targets in batches:
+            g = torch.autograd.grad(loss(net(inputs), targets), params, create_graph=True)
+            along: Any = sum((a * b).sum() for a, b in zip(g, parts, strict=True))
+            total += torch.cat([h.reshape(-1) for h in torch.autograd.grad(along, params)]) * len(inputs)
+        return workers.mean(total / examples)
+
+    with as_it_was(net), torch.enable_grad():
+        net.eval()
+        vectors, values, rest = _largest(product, sum(sizes), whole_number("rank", rank), dtype, params[0].device)
+    L = LowRankPlusDiagonal(vectors * np.sqrt(values), rest + real_number("weight_decay", weight_decay))
+    return EstimatedSmoothness(L, 1.0, f"rank {len(values)} + scalar of the Hessian")
+
+
+def _first(data: Batches, examples: int) -> Iterator[tuple[Tensor, Tensor]]:
     """The first examples; raises ValueError where there are none."""
     left = examples
     for inputs, targets in data:
@@ -49,35 +91,39 @@ def first(data: Batches, examples: int) -> Iterator[tuple[Tensor, Tensor]]:
         raise ValueError(msg)
 
 
-def is_dear(model: nn.Module) -> bool:
-    """Whether the FᵀF of a head costs more than it may."""
-    layers = {m for m in model.modules() if any(p.requires_grad for p in m.parameters(recurse=False))}
-    layer: Any = layers.pop() if len(layers) == 1 else None
-    return type(layer) is nn.Linear and layer.in_features + 1 > 2.0 * AFFORDABLE * layer.out_features
-
-
-def low_rank(
-    model: nn.Module, loss: Any, data: Batches, ridge: float, rank: int, workers: Workers
-) -> tuple[LowRankPlusDiagonal, list[Layer]]:
-    """L̂ = UUᵀ + aI of the ``rank`` largest |eigenvalues| of the Hessian at the present parameters.
+def _largest(
+    product: Callable[[Tensor], Tensor], d: int, rank: int, dtype: torch.dtype, device: Any
+) -> tuple[Matrix, Vector, float]:
+    """V, s and a with VDiag(s)Vᵀ + aI of the ``rank`` largest |eigenvalues| of H and a the next; numpy.
 
     Raises ValueError where the Hessian is zero or not finite.
     """
-    named = trainable(model)
-    params, batches = list(named.values()), list(first(data, EXAMPLES))
-    dtype = torch.promote_types(params[0].dtype, torch.float32)
+    values, vectors = _lanczos(product, d, min(2 * rank, d), dtype, device)
+    order = np.argsort(-np.abs(values))[: min(rank, len(values) - 1) + 1]
+    sizes = np.abs(values[order])
+    if not np.isfinite(sizes).all() or not sizes[-1] > 0.0:
+        msg = "the Hessian at these parameters is zero or not finite; measure at others"
+        raise ValueError(msg)
+    return vectors[:, order[:-1]], sizes[:-1] - sizes[-1], float(sizes[-1])
 
-    def product(v: Tensor) -> Tensor:
-        parts = [part.view_as(p) for p, part in zip(params, torch.split(v, [p.numel() for p in params]), strict=True)]
-        total = torch.zeros_like(v)
-        for inputs, targets in batches:
-            g = torch.autograd.grad(loss(model(inputs), targets), params, create_graph=True)
-            along: Any = sum((a * b).sum() for a, b in zip(g, parts, strict=True))
-            total += torch.cat([h.reshape(-1) for h in torch.autograd.grad(along, params)]) * len(inputs)
-        return workers.mean(total / sum(len(inputs) for inputs, _ in batches))
 
-    d = sum(p.numel() for p in params)
-    vectors, sizes, rest = largest_curvature(product, d, rank, dtype, params[0].device)
-    source = f"rank {len(sizes)} + scalar of the Hessian, estimated"
-    L = LowRankPlusDiagonal(vectors * np.sqrt(sizes), rest + ridge)
-    return L, [Layer("all parameters", d, source, certified=False)]
+def _lanczos(
+    product: Callable[[Tensor], Tensor], d: int, steps: int, dtype: torch.dtype, device: Any
+) -> tuple[Any, Any]:
+    """Ritz values and vectors, with full reorthogonalisation; numpy, float64."""
+    start = torch.randn(d, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(dtype)
+    basis = [(start / start.norm()).to(device)]
+    diagonal, beside = [], []
+    for _ in range(steps):
+        w = product(basis[-1])
+        diagonal.append(float(w @ basis[-1]))
+        Q = torch.stack(basis)
+        for _ in range(2):
+            w = w - (Q @ w) @ Q
+        beside.append(float(w.norm()))
+        if not beside[-1] > 1e-6 * max(map(abs, [*diagonal, *beside])):
+            break
+        basis.append(w / beside[-1])
+    n = len(diagonal)
+    values, Y = np.linalg.eigh(np.diag(diagonal) + np.diag(beside[: n - 1], 1) + np.diag(beside[: n - 1], -1))
+    return values, torch.stack(basis[:n], dim=1).double().cpu().numpy() @ Y

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from stepsize_opt.inputs import check_kind
+from stepsize_opt.inputs import EstimatedSmoothness, check_kind
 from stepsize_opt.methods import FLOOR, Feedback, MeasuredStepsize
 from stepsize_opt.torch.operators import Blocks, Operator, Scaled, operator
 from stepsize_opt.torch.optimizer import (
@@ -44,7 +44,8 @@ class FeedbackSGD(CompressedOptimizer):
     params
         Parameters or groups, as in every optimizer of PyTorch; all of one dtype and device.
     feedback
-        k, rule, places and, unless there is a ``basis``, L; ``clients`` is the number of processes.  With
+        k, rule, places and, unless there is a ``basis``, L; ``clients`` is the number of processes.  An
+        ``EstimatedSmoothness`` may be far too small: c then falls with every rejection, without a lower limit.  With
         ``places="shared"`` the messages are an all-reduce of k floats, with ``"own"`` an all-gather.
     basis
         A, an operator on tensors, in place of the basis of ``feedback``.
@@ -52,9 +53,6 @@ class FeedbackSGD(CompressedOptimizer):
         A factor of the stepsize for schedulers to change.
     weight_decay
         λ of ½λ‖x‖², which is added to the loss.
-    estimated
-        Whether the basis comes from an estimate, which may be far too small: c then falls with every rejection, and
-        no theorem bounds the rounds.
     process_group
         As in DDP; None is the default group, or this process alone.  Or a ``Workers`` of your own.
 
@@ -86,7 +84,6 @@ class FeedbackSGD(CompressedOptimizer):
         basis: Operator | None = None,
         lr: float = 1.0,
         weight_decay: float = 0.0,
-        estimated: bool = False,
         process_group: Any = None,
     ) -> None:
         check_kind("feedback", feedback, Feedback, " such as Feedback(L, k)")
@@ -104,7 +101,7 @@ class FeedbackSGD(CompressedOptimizer):
         self._memory, self._s = like.new_zeros(len(x)), like.new_zeros(len(x))  # eᵢ and the mean of all eᵢ
         self._last = torch.zeros(len(x), dtype=torch.int32, device=x.device)  # the round in which each place was sent
         self._forward_only = False
-        self.stepsize = MeasuredStepsize(floor=0.0 if estimated else FLOOR)
+        self.stepsize = MeasuredStepsize(floor=0.0 if isinstance(feedback.L, EstimatedSmoothness) else FLOOR)
         self.rounds, self._residual = 0, math.inf
         probe = self._basis.apply(torch.linspace(1.0, 2.0, len(x)).to(like)) if self.workers.size > 1 else None
         self._start(feedback.k, feedback.rule, feedback.places, probe)

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
@@ -76,6 +77,12 @@ class Head:
     frozen: Frozen
 
     @property
+    def words(self) -> str:
+        """The form of L."""
+        K = "½(I − 11ᵀ/C)" if np.count_nonzero(self.K - np.diag(np.diag(self.K))) else f"{self.K[0, 0]:g}·I"
+        return f"{K} ⊗ FᵀF/n"
+
+    @property
     def matrix(self) -> Any:
         """L, weight row by row, then bias; C(p + 1) square."""
         return linear_smoothness(self.K, self.gram, bias=self.layer.bias is not None)
@@ -117,7 +124,7 @@ def _own_head(model: nn.Module, loss: Any, data: Batches) -> Head:
         raise ValueError(str(error)) from None
     bias = layer.bias is not None
     gram, count, by_mode = torch.zeros((layer.in_features + bias,) * 2, dtype=torch.float64), 0, False
-    with _as_it_was(model):
+    with as_it_was(model):
         for inputs, targets in data:
             rows, outputs, depends = _constant_rows(model, name, layer, inputs)
             F = rows[_counted(loss, outputs, targets)].double().cpu()
@@ -230,17 +237,14 @@ def _constant_rows(model: nn.Module, name: str, layer: nn.Linear, inputs: Tensor
 
 def _depends_on_mode(model: nn.Module, layer: nn.Linear, inputs: Tensor, rows: Tensor) -> bool:
     """Whether the inputs of the layer are others when all modules are in the opposite mode."""
-    modes = {module: module.training for module in model.modules()}
-    for module, training in modes.items():
-        module.training = not training
-    try:
-        there = _call(model, layer, inputs)
+    with as_it_was(model):
+        for module in model.modules():
+            module.training = not module.training
+        try:
+            there = _call(model, layer, inputs)
+        except ValueError:  # batch normalisation needs more than one row in training
+            return True
         return there.is_random or not _alike(there.rows, rows)
-    except ValueError:  # batch normalisation needs more than one row in training
-        return True
-    finally:
-        for module, training in modes.items():
-            module.training = training
 
 
 def _counted(loss: Any, outputs: Tensor, targets: Tensor) -> Tensor:
@@ -270,13 +274,22 @@ def _noise(like: Tensor) -> list[Tensor]:
 
 
 @contextmanager
-def _as_it_was(model: nn.Module) -> Iterator[None]:
-    """Put buffers and generators back, which calls of the model may change."""
+def as_it_was(model: nn.Module) -> Iterator[None]:
+    """Put modes, buffers and generators back, which calls of the model may change."""
     buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    modes = {module: module.training for module in model.modules()}
     try:
         with torch.random.fork_rng():
             yield
     finally:
-        for buffer, value in buffers:
-            if not torch.equal(buffer, value):
-                buffer.copy_(value)
+        for module, training in modes.items():
+            module.training = training
+        put_back(buffers)
+
+
+@torch.no_grad()
+def put_back(buffers: list[tuple[Tensor, Tensor]]) -> None:
+    """Give tensors the values that they had, where they changed."""
+    for buffer, value in buffers:
+        if not torch.equal(buffer, value):
+            buffer.copy_(value)

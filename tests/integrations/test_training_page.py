@@ -94,7 +94,8 @@ def test_four_workers_in_one_process_send_what_four_processes_do() -> None:
     points = module.ours(problem, 0)
     torch.manual_seed(0)
     model = problem.model().double()
-    optimizer = compress(model, problem.loss, problem.train, floats_per_step=problem.d // 20, verbose=False)
+    given = {"weight_decay": problem.decay, "verbose": False}
+    optimizer = compress(model, problem.loss, problem.train, floats_per_step=problem.d // 20, **given)
     for _ in points:
         optimizer.step(lambda: problem.loss(model(problem.train[0]), problem.train[1]))
     x = torch.cat([p.detach().reshape(-1) for p in model.parameters()])

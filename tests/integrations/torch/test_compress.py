@@ -9,7 +9,8 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from stepsize_opt.torch import FeedbackSGD, compress
+from stepsize_opt import Feedback
+from stepsize_opt.torch import FeedbackSGD, compress, estimate_smoothness
 
 torch.manual_seed(0)
 INPUTS, LABELS = torch.randn(90, 6), torch.randint(0, 3, (90,))
@@ -49,10 +50,9 @@ def test_a_head_is_proved_and_falls(dtype: torch.dtype, capsys: pytest.CaptureFi
     assert optimizer.bytes_sent == pytest.approx(80 * optimizer.plan.bytes_up)
 
 
-@pytest.mark.parametrize("curvature", ["low-rank", "none"])
-def test_networks_are_estimated_and_fall(curvature: Any) -> None:
-    model = network()
-    optimizer = compress(model, LOSS, (INPUTS, LABELS), floats_per_step=10, curvature=curvature, verbose=False)
+def test_networks_take_an_estimate_and_fall() -> None:
+    model, data = network(), (INPUTS, LABELS)
+    optimizer = compress(model, LOSS, data, L=estimate_smoothness(model, LOSS, data), floats_per_step=10, verbose=False)
     assert isinstance(optimizer, FeedbackSGD) and not optimizer.plan.certified
     assert "certified=False" in str(optimizer.plan)
     first, last = trained(model, optimizer, 200)
@@ -65,7 +65,8 @@ def test_convolutions_loaders_and_compiled_models() -> None:
     images, labels = torch.randn(64, 1, 4, 4), torch.randint(0, 2, (64,))
     loader = DataLoader(TensorDataset(images, labels), batch_size=16)
     compiled = torch.compile(model, backend="eager")
-    optimizer = compress(compiled, LOSS, loader, floats_per_step=6, curvature="none", verbose=False)  # type: ignore[arg-type]
+    L = estimate_smoothness(model, LOSS, loader)
+    optimizer = compress(compiled, LOSS, loader, L=L, floats_per_step=6, verbose=False)  # type: ignore[arg-type]
     first = LOSS(model(images), labels).item()
     for _ in range(80):
         optimizer.step(lambda: LOSS(compiled(images), labels))
@@ -74,17 +75,19 @@ def test_convolutions_loaders_and_compiled_models() -> None:
 
 def test_squared_and_other_losses() -> None:
     targets = INPUTS @ torch.randn(6, 2)
-    for loss, curvature in ((nn.MSELoss(), "auto"), (lambda out, y: (out - y).abs().pow(1.5).mean(), "low-rank")):
-        model, given = nn.Linear(6, 2), {"floats_per_step": 4, "curvature": curvature, "verbose": False}
-        optimizer = compress(model, loss, (INPUTS, targets), **given)  # type: ignore[arg-type]
-        assert optimizer.plan.certified == (curvature == "auto")
+    other: Any = lambda out, y: (out - y).abs().pow(1.5).mean()  # noqa: E731
+    for loss in (nn.MSELoss(), other):
+        model, data = nn.Linear(6, 2), (INPUTS, targets)
+        L = estimate_smoothness(model, loss, data) if loss is other else None
+        optimizer = compress(model, loss, data, L=L, floats_per_step=4, verbose=False)
+        assert optimizer.plan.certified == (loss is not other)
         first, last = trained(model, optimizer, 100, loss, targets)
         assert last < 1e-2 * first
 
 
 def test_dropout_is_the_same_at_both_ends_of_a_step() -> None:
     model = nn.Sequential(nn.Dropout(0.5), nn.Linear(6, 3))
-    optimizer = compress(model, LOSS, (INPUTS, LABELS), floats_per_step=6, curvature="none", verbose=False)
+    optimizer = FeedbackSGD(model.parameters(), Feedback(None, 6))
     assert model.training
     seen: list[float] = []
 
@@ -104,6 +107,7 @@ def test_dropout_is_the_same_at_both_ends_of_a_step() -> None:
         ({"data": 3}, TypeError, r"data must be a pair \(inputs, targets\)"),
         ({"data": [(INPUTS, LABELS, LABELS)]}, TypeError, "data must yield pairs"),
         ({"data": []}, ValueError, "data must have rows"),
+        ({"L": torch.eye(21)}, TypeError, "L must be an? EstimatedSmoothness"),
         ({"model": network()}, ValueError, "no L is proved: not exactly the weight and the bias"),
         ({"weight_decay": -1.0}, ValueError, "weight_decay must be 0 or more"),
         ({"model": nn.Linear(6, 3).requires_grad_(False)}, ValueError, "no trainable parameters"),

@@ -173,16 +173,12 @@ def estimate_case(rank: int, n: int) -> dict[str, Any]:
     generators = [torch.Generator().manual_seed(i) for i in range(n)]
     parts = [(torch.randn(20, 3, generator=one), torch.randint(0, 2, (20,), generator=one)) for one in generators]
     everything = tuple(torch.cat(part) for part in zip(*parts, strict=True))
-    points = [{"W": torch.full((2, 3), 0.1 * i, dtype=torch.float64)} for i in range(3)]
     out = {}
-    for name, (inputs, labels) in {"estimate, own": parts[rank], "estimate, all": everything}.items():
-
-        def objective(x: Any, inputs: Any = inputs, labels: Any = labels) -> torch.Tensor:
-            return nn.functional.cross_entropy(inputs.double() @ x["W"].T, labels)
-
-        for rank_of_it in (None, 3):
-            estimate = estimate_smoothness(objective, points[:2], points[2:], rank=rank_of_it)
-            out[f"{name}, {rank_of_it}"] = np.asarray(estimate.matrix @ np.eye(6))
+    for name, data in {"estimate, own": parts[rank], "estimate, all": everything}.items():
+        torch.manual_seed(0)
+        model = nn.Linear(3, 2).double()
+        estimate = estimate_smoothness(model, nn.CrossEntropyLoss(), (data[0].double(), data[1]), rank=3)
+        out[name] = np.asarray(estimate.matrix @ np.eye(8))
     return out
 
 
