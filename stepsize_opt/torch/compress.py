@@ -72,7 +72,6 @@ def compress(
     L: EstimatedSmoothness | None = None,
     places: Literal["shared", "own"] = "shared",
     weight_decay: float = 0.0,
-    lr: float = 1.0,
     process_group: Any = None,
     verbose: bool = True,
 ) -> FeedbackSGD:
@@ -102,7 +101,7 @@ def compress(
         ``"own"``: each its own, an all-gather.
     weight_decay
         λ of ½λ‖x‖², which is part of the loss.
-    lr, process_group
+    process_group
         As in ``FeedbackSGD``.
     verbose
         Whether the first process prints the plan.
@@ -140,7 +139,7 @@ def compress(
         raise ValueError(msg)
     d = sum(p.numel() for p in params)
     k = whole_number("floats_per_step", floats_per_step, high=d)
-    options: dict[str, Any] = {"lr": lr, "weight_decay": weight_decay, "process_group": workers}
+    options: dict[str, Any] = {"weight_decay": weight_decay, "process_group": workers}
     sent: dict[str, Any] = {"clients": workers.size, "places": places}
     if L is None:
         head = _proved_head(net, loss, Batches(data, params[0]), workers, params[0])

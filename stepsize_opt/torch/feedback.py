@@ -39,6 +39,9 @@ class FeedbackSGD(CompressedOptimizer):
     it does not call ``backward()`` itself, the second call is a forward pass alone.  Nothing else may average
     gradients: use the model itself, or DDP under ``no_sync()``.
 
+    There is no ``lr``, so that PyTorch's schedulers refuse the optimizer: below 0.2 of its stepsize no step would lower
+    f by as much as the rule requires.
+
     Parameters
     ----------
     params
@@ -49,8 +52,6 @@ class FeedbackSGD(CompressedOptimizer):
         ``places="shared"`` the messages are an all-reduce of k floats, with ``"own"`` an all-gather.
     basis
         A, an operator on tensors, in place of the basis of ``feedback``.
-    lr
-        A factor of the stepsize for schedulers to change.
     weight_decay
         λ of ½λ‖x‖², which is added to the loss.
     process_group
@@ -82,12 +83,11 @@ class FeedbackSGD(CompressedOptimizer):
         feedback: Feedback,
         *,
         basis: Operator | None = None,
-        lr: float = 1.0,
         weight_decay: float = 0.0,
         process_group: Any = None,
     ) -> None:
         check_kind("feedback", feedback, Feedback, " such as Feedback(L, k)")
-        super().__init__(params, {"lr": lr, "weight_decay": weight_decay}, process_group)
+        super().__init__(params, {"weight_decay": weight_decay}, process_group)
         self._feedback = feedback
         if feedback.clients != self.workers.size:
             msg = f"feedback has clients={feedback.clients}, but there are {self.workers.size} processes"
@@ -104,7 +104,14 @@ class FeedbackSGD(CompressedOptimizer):
         self.stepsize = MeasuredStepsize(floor=0.0 if isinstance(feedback.L, EstimatedSmoothness) else FLOOR)
         self.rounds, self._residual = 0, math.inf
         probe = self._basis.apply(torch.linspace(1.0, 2.0, len(x)).to(like)) if self.workers.size > 1 else None
-        self._start(feedback.k, feedback.rule, feedback.places, probe)
+        self._start(feedback.k, feedback.rule, feedback.places, [g["weight_decay"] for g in self.param_groups], probe)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add a group before the first step; it has no lr."""
+        if "lr" in param_group or hasattr(self, "stepsize"):
+            msg = "groups of FeedbackSGD are given at the start and have no lr: the loss decides on the stepsize"
+            raise ValueError(msg)
+        super().add_param_group(param_group)
 
     @property
     def _params(self) -> list[Tensor]:
@@ -126,6 +133,9 @@ class FeedbackSGD(CompressedOptimizer):
                 "returns the loss, such as lambda: loss(model(inputs), targets)"
             )
             raise TypeError(msg)
+        if any("lr" in group for group in self.param_groups):
+            msg = "FeedbackSGD has no lr, the loss decides on its stepsize; take the scheduler away"
+            raise ValueError(msg)
         x = [flat(group["params"]) for group in self.param_groups]
         with _same_noise_twice(x[0]) as again:
             loss, f = self._value_and_gradient(closure)
@@ -222,7 +232,7 @@ class FeedbackSGD(CompressedOptimizer):
     def _propose(self, x: list[Tensor]) -> None:
         step = torch.split(self._basis.apply(self._s), [len(part) for part in x])
         for group, start, part in zip(self.param_groups, x, step, strict=True):
-            subtract(group, start, part, self.stepsize.c * float(group["lr"]))
+            subtract(group, start, part, self.stepsize.c)
 
     def _accepts(self, f: float, value: float, residual: float, unit: float) -> bool:
         """Whether x moves to y, by the means over the processes."""

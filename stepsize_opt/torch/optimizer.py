@@ -166,7 +166,9 @@ class CompressedSGD(CompressedOptimizer):
         self._rounds: list[_Round] = []
         self._rng = generators(whole_number("seed", seed, low=0), 1)[0]
         super().__init__(params, {"lr": lr, "weight_decay": weight_decay}, process_group)
-        self._start(seed, exact, [(one.text, one.d, group["lr"]) for one, group in self._pairs()])
+        self._start(
+            seed, exact, [(one.text, one.d, group["lr"], group["weight_decay"]) for one, group in self._pairs()]
+        )
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group with its ``compressor``; raises as the constructor."""
@@ -417,7 +419,8 @@ def _check_group(group: dict[str, Any]) -> None:
     if any(p.dtype != like.dtype or p.device != like.device for p in group["params"]) or not like.is_floating_point():
         msg = "the parameters of a group must have one floating dtype and one device; make several groups"
         raise ValueError(msg)
-    positive_number("lr", group["lr"])
+    if "lr" in group:
+        positive_number("lr", group["lr"])
     if not real_number("weight_decay", group["weight_decay"]) >= 0.0:
         msg = f"weight_decay must be 0 or more, got {group['weight_decay']!r}"
         raise ValueError(msg)

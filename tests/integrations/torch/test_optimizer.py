@@ -138,6 +138,23 @@ def test_groups_schedulers_and_accumulated_gradients() -> None:
     np.testing.assert_allclose(first.detach(), 0.5 * F.minimiser, rtol=1e-9)
 
 
+def test_feedback_has_no_lr() -> None:
+    """Below 0.2 it froze training: the rule requires a decrease of 0.2 of the step."""
+    x = parameter()
+    optimizer = FeedbackSGD([x], Feedback(F.H, 3))
+    with pytest.raises(KeyError, match="lr"):
+        torch.optim.lr_scheduler.ExponentialLR(optimizer, gamma=0.5)
+    for group in ({"params": [parameter()], "lr": 0.5}, {"params": [parameter()]}):
+        with pytest.raises(ValueError, match="no lr"):
+            optimizer.add_param_group(group)
+    with pytest.raises(ValueError, match="no lr"):
+        FeedbackSGD([{"params": [x], "lr": 0.5}], Feedback(F.H, 3))
+    optimizer.param_groups[0]["lr"] = 0.1
+    with pytest.raises(ValueError, match="no lr"):
+        optimizer.step(lambda: distance(x))
+    assert not x.detach().any()
+
+
 @pytest.mark.parametrize("kind", ["sketch", "momentum", "feedback"])
 def test_weight_decay_is_part_of_the_loss(kind: str) -> None:
     def trained(decay: float) -> Any:
