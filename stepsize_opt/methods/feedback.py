@@ -314,6 +314,15 @@ class Feedback:
         waiting = -(-self.d // self.k)
         return (accepted + 1) * (waiting + 2) + 28 * accepted // 100 + 2
 
+    def known_residual(self, bound: float, settled: int, d: int) -> float:
+        """Return ρ of a round in which all clients sent, from a bound on (1/n) Σ‖tᵢ − eᵢ‖; infinite where unknown.
+
+        ``settled`` counts the rounds before this one in which all of them sent at the same x.
+        """
+        if (settled + 1) * self.k >= d:
+            return 0.0  # while x stays, every round sends k places that were not sent since it moved
+        return math.inf if self.rule == "measured" else bound
+
     @property
     def sends_residual(self) -> bool:
         """Whether clients send ‖tᵢ − eᵢ‖: with shared places the values sent do not bound it."""
@@ -659,9 +668,7 @@ class FeedbackServer(MeasuredStepsize):
 
     def _known(self, bound: float) -> float:
         """Return ρ; infinite where nothing bounds (1/n) Σ‖tᵢ − eᵢ‖."""
-        if self._complete and (self.settled + 1) * self.feedback.k >= len(self.x):
-            return 0.0  # while x stays, every round sends k places that were not sent since it moved
-        return math.inf if self.feedback.rule == "measured" else bound
+        return self.feedback.known_residual(bound, self.settled, len(self.x)) if self._complete else math.inf
 
     def _read(self, messages: Any) -> list[FeedbackMessage]:
         received, feedback = items("messages", messages), self.feedback

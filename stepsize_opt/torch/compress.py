@@ -139,7 +139,7 @@ def compress(
         raise ValueError(msg)
     d = sum(p.numel() for p in params)
     k = whole_number("floats_per_step", floats_per_step, high=d)
-    options: dict[str, Any] = {"weight_decay": weight_decay, "process_group": workers}
+    options: dict[str, Any] = {"weight_decay": weight_decay, "model": model, "process_group": workers}
     sent: dict[str, Any] = {"clients": workers.size, "places": places}
     if L is None:
         head = _proved_head(net, loss, Batches(data, params[0]), workers, params[0])

@@ -4,17 +4,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+import warnings
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from stepsize_opt.inputs import EstimatedSmoothness, check_kind
-from stepsize_opt.methods import FLOOR, Feedback, MeasuredStepsize
+from stepsize_opt.methods import FLOOR, Feedback, MeasuredStepsize, exchange
+from stepsize_opt.torch.head import noise_of, put_back, set_noise
 from stepsize_opt.torch.operators import Blocks, Operator, Scaled, operator
 from stepsize_opt.torch.optimizer import (
     Closure,
@@ -26,6 +27,7 @@ from stepsize_opt.torch.optimizer import (
     work_tensor,
     write,
 )
+from stepsize_opt.torch.workers import digest
 
 # Every entry of the sample from which the size of the k-th largest change is guessed stands for so many.
 _STRIDE = 64
@@ -34,10 +36,11 @@ _STRIDE = 64
 class FeedbackSGD(CompressedOptimizer):
     """Error feedback in a basis, with a stepsize that is measured by the loss: k floats per step, nothing to tune.
 
-    All groups are one vector.  ``step(closure)`` evaluates the loss at x, with its gradient, and at the trial point y;
-    x moves to y where the mean loss falls by enough.  The closure returns the loss on all data of this process.  Where
-    it does not call ``backward()`` itself, the second call is a forward pass alone.  Nothing else may average
-    gradients: use the model itself, or DDP under ``no_sync()``.
+    All groups are one vector.  ``step(closure)`` evaluates the loss and its gradient at x and moves on; every second
+    step it evaluates the loss once more, at the point reached, and goes back to the last checked point unless the mean
+    loss fell by enough.  The closure returns the loss on all data of this process.  Where it does not call
+    ``backward()`` itself, the second call is a forward pass alone.  Nothing else may average gradients: use the model
+    itself, or DDP under ``no_sync()``.
 
     There is no ``lr``, so that PyTorch's schedulers refuse the optimizer: below 0.2 of its stepsize no step would lower
     f by as much as the rule requires.
@@ -54,6 +57,9 @@ class FeedbackSGD(CompressedOptimizer):
         A, an operator on tensors, in place of the basis of ``feedback``.
     weight_decay
         λ of ½λ‖x‖², which is added to the loss.
+    model
+        The model: the second call of the closure then leaves its buffers as they were, and a DDP model outside
+        ``no_sync()`` raises RuntimeError.
     process_group
         As in DDP; None is the default group, or this process alone.  Or a ``Workers`` of your own.
 
@@ -63,6 +69,9 @@ class FeedbackSGD(CompressedOptimizer):
         The stepsize ``c``, the ``decrease`` of f that was measured, and the ``status``.
     bound : float
         ‖s‖ + ρ ≥ ‖∇f‖ in the norm of L̂⁻¹ at the last x, infinite while unknown.
+    rounds, checks, skipped : int
+        Steps; those that evaluated the loss twice; those in which a process had a loss, gradient or message that is not
+        finite.  In the last a warning is issued, no change of any process counts, and x is the last checked point.
 
     Examples
     --------
@@ -84,10 +93,11 @@ class FeedbackSGD(CompressedOptimizer):
         *,
         basis: Operator | None = None,
         weight_decay: float = 0.0,
+        model: nn.Module | None = None,
         process_group: Any = None,
     ) -> None:
         check_kind("feedback", feedback, Feedback, " such as Feedback(L, k)")
-        super().__init__(params, {"weight_decay": weight_decay}, process_group)
+        super().__init__(params, {"weight_decay": weight_decay}, process_group, model)
         self._feedback = feedback
         if feedback.clients != self.workers.size:
             msg = f"feedback has clients={feedback.clients}, but there are {self.workers.size} processes"
@@ -98,13 +108,23 @@ class FeedbackSGD(CompressedOptimizer):
             raise ValueError(msg)
         like = work_tensor(x)
         self._basis = _basis_of(feedback, like) if basis is None else basis
+        probe = self._basis.apply(torch.linspace(1.0, 2.0, len(x)).to(like))
+        self._identity = {"processes": self.workers.size, "rank": self.workers.rank, "basis": digest(probe)}
         self._memory, self._s = like.new_zeros(len(x)), like.new_zeros(len(x))  # eᵢ and the mean of all eᵢ
         self._last = torch.zeros(len(x), dtype=torch.int32, device=x.device)  # the round in which each place was sent
-        self._forward_only = False
-        self.stepsize = MeasuredStepsize(floor=0.0 if isinstance(feedback.L, EstimatedSmoothness) else FLOOR)
+        self.checks = self.skipped = 0
+        self._forget()
+        decays = [group["weight_decay"] for group in self.param_groups]
+        self._start(feedback.k, feedback.rule, feedback.places, decays, probe)
+
+    def _forget(self) -> None:
+        """Begin at the present parameters with nothing remembered."""
+        for vector in (self._memory, self._s, self._last):
+            vector.zero_()
+        self.stepsize = MeasuredStepsize(floor=0.0 if isinstance(self._feedback.L, EstimatedSmoothness) else FLOOR)
         self.rounds, self._residual = 0, math.inf
-        probe = self._basis.apply(torch.linspace(1.0, 2.0, len(x)).to(like)) if self.workers.size > 1 else None
-        self._start(feedback.k, feedback.rule, feedback.places, [g["weight_decay"] for g in self.param_groups], probe)
+        # The last checked point, the loss of this process there, and the generators before it was evaluated.
+        self._checked, self._value, self._noise = flat(self._params), math.inf, noise_of(self._s)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group before the first step; it has no lr."""
@@ -125,7 +145,8 @@ class FeedbackSGD(CompressedOptimizer):
     def step(self, closure: Closure | None = None) -> Any:  # type: ignore[override]
         """One round; returns the loss of this process at the x where it began.
 
-        Raises TypeError without a closure, and RuntimeError when a parameter has no gradient; then nothing has moved.
+        Raises TypeError without a closure, ValueError for a group with an lr, and RuntimeError when a parameter has no
+        gradient, or one from before; then nothing has moved.
         """
         if closure is None:
             msg = (
@@ -136,22 +157,28 @@ class FeedbackSGD(CompressedOptimizer):
         if any("lr" in group for group in self.param_groups):
             msg = "FeedbackSGD has no lr, the loss decides on its stepsize; take the scheduler away"
             raise ValueError(msg)
-        x = [flat(group["params"]) for group in self.param_groups]
-        with _same_noise_twice(x[0]) as again:
-            loss, f = self._value_and_gradient(closure)
-            gradient = torch.cat([flat_gradient(group, self._memory) for group in self.param_groups])
-            residual = self._exchange(self._basis.transposed(gradient))
-            self._propose(x)
-            again()
-            value = self._value(closure)
-        if not self._accepts(f, value, residual, float(torch.finfo(loss.dtype).eps)):
-            for group, start in zip(self.param_groups, x, strict=True):
-                write(group, start)
+        noise, x = noise_of(self._s), flat(self._params)
+        loss, f, gradient = self._evaluate(closure)
+        residual = self._exchange(self._basis.transposed(gradient), finite=math.isfinite(f))
+        if self.stepsize.unchecked == 0.0:  # x is the last checked point
+            self._checked, self._value, self._noise = x, f, noise
+        if residual is None:
+            self._skip()
+        else:
+            self._move(x, closure, residual, float(torch.finfo(loss.dtype).eps))
+        self.rounds += 1
         return loss
 
+    @torch.no_grad()
+    def eval(self) -> None:
+        """Go back to the last checked point, where the mean loss is the lowest so far; training goes on from there."""
+        self._write(self._checked)
+        self.stepsize.unchecked = 0.0
+
     def traffic(self) -> tuple[float, float]:
-        """Bytes that a process sends and receives per step, on average over the choosers of shared places."""
-        k, n, scalars = self._feedback.k, self.workers.size, 8 * (3 if self._feedback.sends_residual else 2)
+        """Bytes that a process sends and receives per step, on average over the processes and a pair of steps."""
+        k, n = self._feedback.k, self.workers.size
+        scalars = 8 * (2 if self._feedback.sends_residual else 1)
         values = k * self._params[0].element_size()
         places = k * (2 if len(self._s) <= 2**15 else 4)
         if self._feedback.places == "own":
@@ -160,16 +187,25 @@ class FeedbackSGD(CompressedOptimizer):
 
     # ---------------------------------------------------------------- values of f
 
-    def _value_and_gradient(self, closure: Closure) -> tuple[Tensor, float]:
-        self.zero_grad()
+    def _evaluate(self, closure: Closure) -> tuple[Tensor, float, Tensor]:
+        """The loss of this process, the same with the penalty, and the gradient of the latter."""
+        self.refuse_gradients()
         with torch.enable_grad():
             loss = closure()
             self._forward_only = differentiate(loss, self.param_groups)
-        return loss.detach(), loss.item() + self._penalty()
+        gradient = torch.cat([flat_gradient(group, self._s) for group in self.param_groups])
+        self.zero_grad()
+        return loss.detach(), loss.item() + self._penalty(), gradient
 
-    def _value(self, closure: Closure) -> float:
+    def _value_at_trial(self, closure: Closure) -> float:
+        """The loss once more, with the noise of the last checked point; buffers and generators stay as they are."""
+        buffers, noise = [(buffer, buffer.clone()) for buffer in self.buffers()], noise_of(self._s)
+        set_noise(self._noise, self._s)
         with torch.set_grad_enabled(not self._forward_only):
             value = closure().item()
+        set_noise(noise, self._s)
+        put_back(buffers)
+        self.zero_grad()
         return value + self._penalty()
 
     def _penalty(self) -> float:
@@ -182,45 +218,53 @@ class FeedbackSGD(CompressedOptimizer):
 
     # ---------------------------------------------------------------- the message
 
-    def _exchange(self, t: Tensor) -> float:
-        """Send k entries of t − eᵢ, update s, and return this process's part of ρ; t is overwritten."""
-        dtype = self._params[0].dtype
-        change = t.sub_(self._memory)
-        if self._feedback.places == "own":
-            places = self._largest(change.abs())
-            values = change[places].to(dtype)
-            self._remember(places, values, change)
-            everybody = self.workers.gather(_packed(places, len(t)))
-            gathered = self.workers.gather(values)
-            for J, received in zip(everybody, gathered, strict=True):
-                self._s[_unpacked(J, len(t))] += received.to(self._s.dtype) / len(gathered)
-            least = sum(float(received.abs().min()) for received in gathered) / len(gathered)
-            return math.sqrt(len(t) - self._feedback.k) * least
-        chooser = self.rounds % self.workers.size
-        here = self.workers.rank == chooser
-        chosen = self._largest(change.abs()) if here else self._last[: self._feedback.k].long()
-        places = _unpacked(self.workers.broadcast(_packed(chosen, len(t)), chooser), len(t))
-        values = change[places].to(dtype)
-        self._remember(places, values, change)
-        self._s[places] += self.workers.mean(values).to(self._s.dtype)
-        change[places] = 0.0
-        return float(change.norm())
+    def _exchange(self, t: Tensor, *, finite: bool) -> float | None:
+        """Send k entries of t − eᵢ, update s, and return this process's part of ρ.
 
-    def _remember(self, places: Tensor, values: Tensor, change: Tensor) -> None:
-        self._memory[places] += values.to(change.dtype)
+        A process whose loss or t is not finite sends NaN.  Then no change counts on any process, and None is returned.
+        """
+        own, dtype = self._feedback.places == "own", self._params[0].dtype
+        finite = finite and bool(t.isfinite().all())
+        before = self._memory[:0]
+
+        def choose(sizes: Tensor) -> Tensor:
+            nonlocal before
+            places = self._largest(sizes) if own else self._shared(sizes)
+            before = self._memory[places]
+            return places
+
+        places, values, rest = exchange(t if finite else self._memory, self._memory, choose, lambda v: v.to(dtype))
+        message = values if finite else torch.full_like(values, math.nan)
+        if own:
+            everybody = [_unpacked(J, len(t)) for J in self.workers.gather(_packed(places, len(t)))]
+            received = self.workers.gather(message)
+        else:
+            everybody, received = [places], [self.workers.mean(message.clone())]
+        if not all(bool(one.isfinite().all()) for one in received):
+            self._memory[places] = before
+            return None
         self._last[places] = self.rounds + 1
+        for J, one in zip(everybody, received, strict=True):
+            self._s[J] += one.to(self._s.dtype) / len(received)
+        if not own:
+            return float(rest.norm())
+        least = sum(float(one.abs().min()) for one in received) / len(received)
+        return math.sqrt(len(t) - self._feedback.k) * least
+
+    def _shared(self, sizes: Tensor) -> Tensor:
+        """The places that the process chooses whose turn it is."""
+        chooser = self.rounds % self.workers.size
+        own = self._largest(sizes) if self.workers.rank == chooser else self._last[: self._feedback.k].long()
+        return _unpacked(self.workers.broadcast(_packed(own, len(sizes)), chooser), len(sizes))
 
     def _largest(self, sizes: Tensor) -> Tensor:
         """The k places with the largest change, ascending; of equal ones the oldest."""
         k = self._feedback.k
         candidates = _above(sizes, k)
         some = sizes[candidates]
-        top = torch.topk(some, k)
-        least = top.values[-1].item()
+        least = torch.topk(some, k).values[-1].item()
         places = candidates[some >= least]
-        if len(places) < k:  # some are NaN
-            places = candidates[top.indices].sort().values
-        elif len(places) > k:
+        if len(places) > k:
             equal = candidates[some == least]
             oldest = torch.sort(self._last[equal], stable=True).indices
             certain = candidates[some > least]
@@ -229,36 +273,78 @@ class FeedbackSGD(CompressedOptimizer):
 
     # ---------------------------------------------------------------- the step
 
-    def _propose(self, x: list[Tensor]) -> None:
-        step = torch.split(self._basis.apply(self._s), [len(part) for part in x])
-        for group, start, part in zip(self.param_groups, x, step, strict=True):
-            subtract(group, start, part, self.stepsize.c)
+    def _move(self, x: Tensor, closure: Closure, residual: float, unit: float) -> None:
+        """Move to y, and in a round that is checked back where f did not fall by enough."""
+        self._step_from(x)
+        parts = [residual] if self._feedback.sends_residual else []
+        checks = self.stepsize.checks
+        if checks:
+            parts = [self._value, self._value_at_trial(closure), *parts]
+        means = self.workers.mean(torch.tensor(parts, dtype=torch.float64, device=self._s.device)).tolist()
+        rho = means[-1] if self._feedback.sends_residual else residual
+        self._residual = self._feedback.known_residual(rho, self.stepsize.settled, len(x))
+        size = float(self._s.norm())
+        if not checks:
+            self.stepsize.advance(size, self._residual)
+            return
+        self.checks += 1
+        if self.stepsize.accepts(means[0], means[1], size, self._residual, unit):
+            self._checked = flat(self._params)
+        else:
+            self._write(self._checked)
 
-    def _accepts(self, f: float, value: float, residual: float, unit: float) -> bool:
-        """Whether x moves to y, by the means over the processes."""
-        numbers = [f, value, residual] if self._feedback.sends_residual else [f, value]
-        means = self.workers.mean(torch.tensor(numbers, dtype=torch.float64, device=self._s.device)).tolist()
-        self._residual = self._known(means[2] if self._feedback.sends_residual else residual)
-        self.rounds += 1
-        return self.stepsize.accepts(means[0], means[1], float(self._s.norm()), self._residual, unit)
+    def _skip(self) -> None:
+        """Go back to the last checked point; from a point that is not checked as after a check that failed."""
+        if self.stepsize.unchecked > 0.0:
+            self.stepsize.accepts(0.0, math.inf, float(self._s.norm()), math.inf)
+            self._write(self._checked)
+        self._residual, self.skipped = math.inf, self.skipped + 1
+        warnings.warn(
+            f"step {self.rounds + 1}: the loss, the gradient or the message of a process is not finite; no change "
+            f"counts ({self.skipped} such steps)",
+            RuntimeWarning,
+            stacklevel=4,
+        )
 
-    def _known(self, residual: float) -> float:
-        """ρ: 0 when every place was sent since x moved, infinite where nothing bounds it."""
-        if (self.stepsize.settled + 1) * self._feedback.k >= len(self._s):
-            return 0.0
-        return math.inf if self._feedback.rule == "measured" else residual
+    def _step_from(self, x: Tensor) -> None:
+        start, step = x, self._basis.apply(self._s)
+        for group in self.param_groups:
+            size = sum(p.numel() for p in group["params"])
+            subtract(group, start[:size], step[:size], self.stepsize.c)
+            start, step = start[size:], step[size:]
+
+    def _write(self, x: Tensor) -> None:
+        sizes = [sum(p.numel() for p in group["params"]) for group in self.param_groups]
+        for group, part in zip(self.param_groups, torch.split(x, sizes), strict=True):
+            write(group, part)
 
     # ---------------------------------------------------------------- the state
 
     def _saved(self) -> dict[str, Any]:
-        vectors = {"memory": self._memory, "s": self._s, "last": self._last}
-        return {**vectors, "stepsize": asdict(self.stepsize), "rounds": self.rounds, "residual": self._residual}
+        vectors = {"memory": self._memory, "s": self._s, "last": self._last, "checked": self._checked}
+        counts = {"rounds": self.rounds, "checks": self.checks, "skipped": self.skipped}
+        rest = {"stepsize": asdict(self.stepsize), "residual": self._residual, "value": self._value}
+        return {**self._identity, **vectors, **counts, **rest, "noise": self._noise}
 
     def _load(self, saved: Mapping[str, Any]) -> None:
-        for name in ("memory", "s", "last"):
+        """Continue from a state of this process, of as many processes, and of this basis; else begin anew."""
+        own = all(saved[name] == value for name, value in self._identity.items())
+        equal = self.workers.equal(own, saved["rounds"], saved["stepsize"], saved["s"], device=self._s.device)
+        if not (own and equal):
+            warnings.warn(
+                "the state is of another process, of another number of processes or of another basis, so that what the "
+                "processes remember would not belong together; they begin with nothing remembered. To resume, every "
+                "process saves and loads its own state",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+            self._forget()
+            return
+        for name in ("memory", "s", "last", "checked"):
             getattr(self, f"_{name}").copy_(saved[name])
         self.stepsize = MeasuredStepsize(**saved["stepsize"])
-        self.rounds, self._residual = saved["rounds"], saved["residual"]
+        self.rounds, self.checks, self.skipped = saved["rounds"], saved["checks"], saved["skipped"]
+        self._residual, self._value, self._noise = saved["residual"], saved["value"], saved["noise"]
 
 
 def _basis_of(feedback: Feedback, like: Tensor) -> Operator:
@@ -287,17 +373,3 @@ def _packed(places: Tensor, d: int) -> Tensor:
 
 def _unpacked(data: Tensor, d: int) -> Tensor:
     return data.view(torch.int16 if d <= 2**15 else torch.int32).long()
-
-
-@contextmanager
-def _same_noise_twice(x: Tensor) -> Iterator[Any]:
-    """Hand over a function that puts PyTorch's generators back, so that dropout is the same at x and at y."""
-    cpu = torch.get_rng_state()
-    cuda = torch.cuda.get_rng_state(x.device) if x.is_cuda else None
-
-    def again() -> None:
-        torch.set_rng_state(cpu)
-        if cuda is not None:
-            torch.cuda.set_rng_state(cuda, x.device)
-
-    yield again

@@ -198,7 +198,7 @@ def _call(model: nn.Module, layer: nn.Linear, inputs: Tensor, values: dict[str, 
     def keep(_module: Any, arguments: Any, output: Tensor) -> None:
         seen.extend((one, output, output._version) for one in arguments)
 
-    handle, noise = layer.register_forward_hook(keep), _noise(inputs)
+    handle, noise = layer.register_forward_hook(keep), noise_of(inputs)
     try:
         with torch.no_grad():
             out = model(inputs) if values is None else functional_call(model, values, (inputs,))
@@ -207,7 +207,7 @@ def _call(model: nn.Module, layer: nn.Linear, inputs: Tensor, values: dict[str, 
     if len(seen) != 1 or seen[0][1] is not out or seen[0][2] != out._version:
         msg = "the outputs of the model are not those of one call of the layer that is trained"
         raise ValueError(msg)
-    is_random = any(not torch.equal(a, b) for a, b in zip(noise, _noise(inputs), strict=True))
+    is_random = any(not torch.equal(a, b) for a, b in zip(noise, noise_of(inputs), strict=True))
     return _Call(seen[0][0].reshape(-1, layer.in_features), out, is_random)
 
 
@@ -268,9 +268,16 @@ def _alike(a: Tensor, b: Tensor) -> bool:
     return a.shape == b.shape and bool((a - b).abs().max() <= unit * a.abs().max())
 
 
-def _noise(like: Tensor) -> list[Tensor]:
-    """The states of PyTorch's generators."""
+def noise_of(like: Tensor) -> list[Tensor]:
+    """The states of PyTorch's generators, of the CPU and of the device of a tensor."""
     return [torch.get_rng_state(), *([torch.cuda.get_rng_state(like.device)] if like.is_cuda else [])]
+
+
+def set_noise(states: list[Tensor], like: Tensor) -> None:
+    """Put the generators into the states that ``noise_of`` returned."""
+    torch.set_rng_state(states[0].cpu())
+    for state in states[1:]:
+        torch.cuda.set_rng_state(state.cpu(), like.device)
 
 
 @contextmanager

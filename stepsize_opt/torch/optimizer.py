@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import math
+import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, overload
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from stepsize_opt.inputs import positive_number, real_number, whole_number
@@ -34,11 +36,16 @@ class CompressedOptimizer(Optimizer, ABC):
         Bytes that this process sent before the first step.
     """
 
-    def __init__(self, params: Iterable[Any], defaults: dict[str, Any], process_group: Any) -> None:
-        self.workers = Workers.of(process_group)
+    def __init__(
+        self, params: Iterable[Any], defaults: dict[str, Any], process_group: Any, model: nn.Module | None
+    ) -> None:
+        self.workers, self._model = Workers.of(process_group), model
         self.plan: Any = None
         self.setup_bytes = 0
         super().__init__(params, defaults)
+        for module in [] if model is None else model.modules():
+            if isinstance(module, DistributedDataParallel):
+                weakref.finalize(self, module.register_forward_pre_hook(_refuse_averages).remove)
 
     @property
     def bytes_sent(self) -> int:
@@ -57,6 +64,20 @@ class CompressedOptimizer(Optimizer, ABC):
         except (TypeError, ValueError):
             del self.param_groups[-1]
             raise
+
+    def buffers(self) -> Iterator[Tensor]:
+        """The buffers of the model; none where it is not known."""
+        return iter(()) if self._model is None else self._model.buffers()
+
+    def refuse_gradients(self) -> None:
+        """Raise RuntimeError for gradients from before: those of a closure take their place."""
+        if any(p.grad is not None and float(p.grad.abs().sum()) for g in self.param_groups for p in g["params"]):
+            msg = (
+                "parameters have gradients from before, which a closure would replace; to accumulate gradients add up "
+                "the losses inside of the closure, else call optimizer.zero_grad() before step(closure)"
+            )
+            raise RuntimeError(msg)
+        self.zero_grad()
 
     def _start(self, *agreed: Any) -> None:
         """Compare what has to be equal on all processes, and give all of them the parameters of the first."""
@@ -125,6 +146,8 @@ class CompressedSGD(CompressedOptimizer):
     exact
         Whether the step is computed in float64, as proved, whatever the dtype of the parameters; the messages have
         their dtype.
+    model
+        The model: DDP outside ``no_sync()`` then raises RuntimeError.
     process_group
         As in DDP; None is the default group, or this process alone.  Or a ``Workers`` of your own.
 
@@ -160,12 +183,13 @@ class CompressedSGD(CompressedOptimizer):
         weight_decay: float = 0.0,
         seed: int = 0,
         exact: bool = True,
+        model: nn.Module | None = None,
         process_group: Any = None,
     ) -> None:
         self._default, self._exact = compressor, exact
         self._rounds: list[_Round] = []
         self._rng = generators(whole_number("seed", seed, low=0), 1)[0]
-        super().__init__(params, {"lr": lr, "weight_decay": weight_decay}, process_group)
+        super().__init__(params, {"lr": lr, "weight_decay": weight_decay}, process_group, model)
         self._start(
             seed, exact, [(one.text, one.d, group["lr"], group["weight_decay"]) for one, group in self._pairs()]
         )
@@ -190,11 +214,12 @@ class CompressedSGD(CompressedOptimizer):
     def step(self, closure: Closure | None = None) -> Any:
         """One step; ``closure`` computes the loss and its gradient, and returns the loss.
 
-        Raises RuntimeError when a parameter has no gradient or a sparse one; then no parameter has moved.
+        Raises RuntimeError when a parameter has no gradient or a sparse one, or before a closure one from before; then
+        no parameter has moved.
         """
         loss = None
         if closure is not None:
-            self.zero_grad()
+            self.refuse_gradients()
             with torch.enable_grad():
                 loss = closure()
                 differentiate(loss, self.param_groups)
@@ -205,6 +230,8 @@ class CompressedSGD(CompressedOptimizer):
             messages.append(one.message.encode(gradient).to(group["params"][0].dtype))
         for (one, group), mean in zip(self._pairs(), self.workers.means(messages), strict=True):
             one.move(group, mean)
+        if closure is not None:
+            self.zero_grad()
         return loss
 
     @torch.no_grad()
@@ -406,6 +433,14 @@ def differentiate(loss: Any, groups: Sequence[dict[str, Any]]) -> bool:
     if left:
         loss.backward()
     return left
+
+
+def _refuse_averages(module: Any, _inputs: Any) -> None:
+    if torch.is_grad_enabled() and module.require_backward_grad_sync:
+        msg = (
+            "DDP would average dense gradients over the processes: call the model and backward() under model.no_sync()"
+        )
+        raise RuntimeError(msg)
 
 
 def work_tensor(p: Tensor, exact: bool = False) -> Tensor:

@@ -9,7 +9,6 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from stepsize_opt import Feedback
 from stepsize_opt.torch import FeedbackSGD, compress, estimate_smoothness
 
 torch.manual_seed(0)
@@ -47,7 +46,9 @@ def test_a_head_is_proved_and_falls(dtype: torch.dtype, capsys: pytest.CaptureFi
     for _ in range(80):
         optimizer.step(lambda: LOSS(head(inputs), LABELS))
     assert LOSS(head(inputs), LABELS).item() < first
-    assert optimizer.bytes_sent == pytest.approx(80 * optimizer.plan.bytes_up)
+    assert (
+        optimizer.bytes_sent == 80 * (optimizer.plan.bytes_up - 8) + 16 * optimizer.checks
+    )  # two values of f in a check
 
 
 def test_networks_take_an_estimate_and_fall() -> None:
@@ -85,19 +86,28 @@ def test_squared_and_other_losses() -> None:
         assert last < 1e-2 * first
 
 
-def test_dropout_is_the_same_at_both_ends_of_a_step() -> None:
-    model = nn.Sequential(nn.Dropout(0.5), nn.Linear(6, 3))
-    optimizer = FeedbackSGD(model.parameters(), Feedback(None, 6))
+def test_noise_and_buffers_are_the_same_at_both_ends_of_a_check() -> None:
+    """The loss at the trial point has the dropout of the last checked point, and leaves batch normalisation alone."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.BatchNorm1d(6), nn.Dropout(0.5), nn.Linear(6, 3))
+    data = (INPUTS, LABELS)
+    optimizer = compress(model, LOSS, data, L=estimate_smoothness(model, LOSS, data), floats_per_step=6, verbose=False)
     assert model.training
-    seen: list[float] = []
+    counts, seen, start = [], [], 0.0
 
     def closure() -> torch.Tensor:
-        seen.append(model[0](torch.ones(1000)).sum().item())
+        seen.append(model[1](torch.ones(1000)).sum().item())
         return LOSS(model(INPUTS), LABELS)
 
-    for _ in range(5):
+    for step in range(1, 12):
+        checked = optimizer.stepsize.unchecked == 0.0
+        seen.clear()
         optimizer.step(closure)
-    assert seen[0::2] == seen[1::2] and len(set(seen)) > 1
+        start = seen[0] if checked else start
+        counts.append(len(seen))
+        assert len(seen) == 1 or seen[1] == start
+        assert int(model[0].num_batches_tracked) == step  # type: ignore[arg-type]
+    assert set(counts) == {1, 2} and sum(counts) == 11 + optimizer.checks
 
 
 @pytest.mark.parametrize(

@@ -83,8 +83,11 @@ def test_feedback_in_every_basis_is_that_of_the_runner(basis: str) -> None:
     for _ in range(25):
         optimizer.step(lambda: distance(x))
     record = run_feedback(F, feedback, rounds=25)
+    optimizer.eval()
     np.testing.assert_allclose(x.detach().numpy(), record.final_point, rtol=1e-9, atol=1e-11)
-    assert optimizer.stepsize.decrease > 0.0
+    assert optimizer.stepsize.decrease == pytest.approx(record.decrease[-1], rel=1e-9)
+    assert optimizer.bound == pytest.approx(record.bounds[-1], rel=1e-9)
+    assert optimizer.checks == record.checked.sum() and optimizer.rounds == 25
 
 
 def test_places_are_the_largest_and_of_equal_ones_the_oldest() -> None:
@@ -97,7 +100,7 @@ def test_places_are_the_largest_and_of_equal_ones_the_oldest() -> None:
     np.testing.assert_array_equal(optimizer._largest(equal), np.arange(100, 140))
 
 
-def test_the_loss_never_rises_and_a_closure_may_differentiate() -> None:
+def test_the_loss_at_checked_points_never_rises_and_a_closure_may_differentiate() -> None:
     """Also in float32, and both forms of a closure make the same steps."""
     points, losses = [], []
     for backward in (False, True):
@@ -110,7 +113,11 @@ def test_the_loss_never_rises_and_a_closure_may_differentiate() -> None:
                 loss.backward()
             return loss
 
-        losses = [optimizer.step(closure).item() for _ in range(40)]
+        losses = []
+        for _ in range(40):
+            checked = optimizer.stepsize.unchecked == 0.0
+            loss = optimizer.step(closure).item()
+            losses += [loss] if checked else []
         assert all(b <= a for a, b in pairwise(losses))
         points.append(x.detach().clone())
     assert losses[-1] < 1e-5 * losses[0]
@@ -234,6 +241,40 @@ def test_what_does_not_fit_is_refused() -> None:
         FeedbackSGD([x], F.H)
     with pytest.raises(TypeError, match=r"optimizer\.step\(closure\)"):
         FeedbackSGD([x], Feedback(F.H, 3)).step()
+
+
+def test_gradients_from_before_are_refused() -> None:
+    """A closure would replace them: what was accumulated was lost without a word."""
+    for make in (lambda x: CompressedSGD([x], optimal_method(F.H, 3)), lambda x: FeedbackSGD([x], Feedback(F.H, 3))):
+        x = parameter()
+        optimizer: Any = make(x)
+        optimizer.step(lambda x=x: distance(x))
+        after = x.detach().clone()
+        distance(x).backward()
+        with pytest.raises(RuntimeError, match="gradients from before"):
+            optimizer.step(lambda x=x: distance(x))
+        assert torch.equal(x, after)
+        optimizer.zero_grad(set_to_none=False)
+        optimizer.step(lambda x=x: distance(x))
+        assert not torch.equal(x, after)
+
+
+@pytest.mark.parametrize("name", ["basis", "processes", "rank"])
+def test_a_state_that_does_not_belong_is_not_continued(name: str) -> None:
+    x = parameter()
+    optimizer = FeedbackSGD([x], Feedback(F.H, 3))
+    for _ in range(7):
+        optimizer.step(lambda: distance(x))
+    saved = copy.deepcopy(optimizer.state_dict())
+    optimizer.load_state_dict(saved)
+    assert optimizer._s.any() and optimizer.rounds == 7
+    saved["compression"][name] += 1
+    with pytest.warns(RuntimeWarning, match="nothing remembered"):
+        optimizer.load_state_dict(saved)
+    assert not optimizer._s.any() and not optimizer._memory.any() and optimizer.rounds == 0
+    for _ in range(40):
+        loss = optimizer.step(lambda: distance(x))
+    assert loss < 1e-4
 
 
 def test_gradients_that_are_missing_or_sparse() -> None:

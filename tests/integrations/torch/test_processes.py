@@ -34,7 +34,8 @@ OPTIONS: dict[str, Any] = {"iterations": ITERATIONS, "seeds": 1, "seed": SEED, "
 @pytest.fixture(scope="module", params=[2, 4], ids=["2 processes", "4 processes"])
 def trained(request: Any, tmp_path_factory: Any) -> tuple[int, dict[str, Any], list[dict[str, Any]]]:
     n, folder = request.param, tmp_path_factory.mktemp("processes")
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1"}
+    paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
     started = [
         subprocess.Popen(
             [sys.executable, str(WORKER), str(rank), str(n), str(folder)],
@@ -45,7 +46,7 @@ def trained(request: Any, tmp_path_factory: Any) -> tuple[int, dict[str, Any], l
         for rank in range(n)
     ]
     try:
-        errors = [process.communicate(timeout=240)[1] for process in started]
+        errors = [process.communicate(timeout=500)[1] for process in started]
     finally:
         for process in started:
             process.kill()
@@ -86,9 +87,11 @@ def test_feedback_is_that_of_the_runner(trained: Any, name: str) -> None:
     f, options = softmax_problem(n), FEEDBACK[name]
     record = run_feedback(f, Feedback(f.smoothness(), 4, clients=n, **options), rounds=FEEDBACK_ROUNDS)
     np.testing.assert_allclose(out[name], record.final_point, rtol=1e-10, atol=1e-12)
-    up, down = out[f"{name}, traffic"]
-    assert np.mean([one[f"{name}, bytes"] for one in everywhere]) == pytest.approx(up * FEEDBACK_ROUNDS)
-    assert np.mean([one[f"{name}, received"] for one in everywhere]) == pytest.approx(down * FEEDBACK_ROUNDS)
+    checks = 16 * record.checked.sum() - 8 * FEEDBACK_ROUNDS  # beyond one in every second step
+    for direction, per_step in zip(("bytes", "received"), out[f"{name}, traffic"], strict=True):
+        mean = np.mean([one[f"{name}, {direction}"] for one in everywhere])
+        assert mean == pytest.approx(per_step * FEEDBACK_ROUNDS + checks)
+    assert out[f"{name}, bound"] == pytest.approx(record.bounds[-1], rel=1e-9)
 
 
 @pytest.mark.parametrize("name", [*SOFTMAX, "subspace", *MOMENTUM])
@@ -133,3 +136,30 @@ def test_an_estimate_is_the_mean_over_the_processes(trained: Any) -> None:
 def test_different_seeds_are_refused(trained: Any) -> None:
     _, _, everywhere = trained
     assert all(one["refused"] for one in everywhere)
+
+
+@pytest.mark.parametrize("places", ["shared", "own"])
+def test_what_is_not_finite_on_one_process_changes_nothing_on_all(trained: Any, places: str) -> None:
+    """The steps are counted and warned about on every process, and training goes on from consistent memories."""
+    n, out, everywhere = trained
+    assert all(one[f"failures, {places}, counts"].tolist() == [3, 3] for one in everywhere)
+    assert out[f"failures, {places}, unlike"] < 1e-8
+    f = softmax_problem(n)
+    record = run_feedback(f, Feedback(f.smoothness(), 4, clients=n, places=places), rounds=24)
+    assert f.value(out[f"failures, {places}"][None])[0] < record.values[-1]
+
+
+@pytest.mark.parametrize("places", ["shared", "own"])
+def test_the_state_of_another_process_is_not_continued(trained: Any, places: str) -> None:
+    """With it the mean of what is remembered was 1.1 |s| away from s, for ever."""
+    n, out, everywhere = trained
+    assert all(one[f"state of the first, {places}, warned"] == 1 for one in everywhere)
+    assert out[f"state of the first, {places}, unlike"] == 0.0
+    f = softmax_problem(n)
+    before, after = (f.value(out[f"{case}, {places}"][None])[0] for case in ("failures", "state of the first"))
+    assert after <= before
+
+
+def test_ddp_that_averages_is_refused(trained: Any) -> None:
+    _, _, everywhere = trained
+    assert all(one["averages are refused"] for one in everywhere)

@@ -5,7 +5,9 @@ python worker.py RANK PROCESSES FOLDER
 
 from __future__ import annotations
 
+import math
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -65,12 +67,10 @@ def parameters(model: nn.Module) -> Any:
     return torch.cat([p.detach().reshape(-1) for p in model.parameters()]).numpy().copy()
 
 
-def train(model: nn.Module, optimizer: Any, steps: int = ITERATIONS) -> Any:
+def train(closure: Any, optimizer: Any, steps: int = ITERATIONS) -> None:
     for _ in range(steps):
-        optimizer.step(model)
-    if isinstance(optimizer, CompressedSGD):
-        optimizer.eval()
-    return parameters(model)
+        optimizer.step(closure)
+    optimizer.eval()
 
 
 def runner_cases(rank: int, n: int) -> dict[str, Any]:
@@ -87,14 +87,16 @@ def runner_cases(rank: int, n: int) -> dict[str, Any]:
             model = Head(f.clients[rank], dtype)
             optimizer = CompressedSGD(model.parameters(), compressor, seed=SEED, weight_decay=f.clients[0].reg)
             key = name if dtype == torch.float64 else f"{name}, float32"
-            out[key], out[f"{key}, bytes"] = train(model, optimizer), optimizer.bytes_sent
+            train(model, optimizer)
+            out[key], out[f"{key}, bytes"] = parameters(model), optimizer.bytes_sent
     for name, options in FEEDBACK.items():
         model = Head(f.clients[rank])
         feedback = Feedback(L, 4, clients=n, **options)
         optimizer = FeedbackSGD(model.parameters(), feedback, weight_decay=f.clients[0].reg)
-        out[name], out[f"{name}, bytes"] = train(model, optimizer, FEEDBACK_ROUNDS), optimizer.bytes_sent
+        train(model, optimizer, FEEDBACK_ROUNDS)
+        out[name], out[f"{name}, bytes"] = parameters(model), optimizer.bytes_sent
         out[f"{name}, traffic"] = np.array(optimizer.traffic())
-        out[f"{name}, received"] = optimizer.bytes_received
+        out[f"{name}, received"], out[f"{name}, bound"] = optimizer.bytes_received, optimizer.bound
     return out
 
 
@@ -168,6 +170,72 @@ def compress_cases(rank: int, n: int, folder: Path) -> dict[str, Any]:
     return out
 
 
+def unlike(optimizer: FeedbackSGD) -> float:
+    """How far s is from the mean of what the processes remember, relative to s."""
+    mean = optimizer.workers.mean(optimizer._memory.clone())
+    return float((mean - optimizer._s).norm() / optimizer._s.norm().clamp(min=1e-300))
+
+
+def failure_cases(rank: int, n: int, folder: Path) -> dict[str, Any]:
+    """A process whose loss or gradient is not finite, the state of another process, and DDP that averages."""
+    out: dict[str, Any] = {}
+    f = softmax_problem(n)
+    for places in ("shared", "own"):
+        model = Head(f.clients[rank])
+        feedback = Feedback(f.smoothness(), 4, clients=n, places=places)
+        optimizer = FeedbackSGD(model.parameters(), feedback, weight_decay=f.clients[0].reg)
+
+        def closure(model: nn.Module = model, optimizer: Any = optimizer) -> torch.Tensor:
+            loss = model()
+            bad = {3: loss * math.nan, 4: loss + math.inf, 8: (loss - loss.detach()) * 1e308 * 1e308 + loss.detach()}
+            return bad.get(optimizer.rounds, loss) if rank == n - 1 else loss
+
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            train(closure, optimizer, 40)
+        out[f"failures, {places}"] = parameters(model)
+        out[f"failures, {places}, counts"] = np.array([optimizer.skipped, len(seen)])
+        out[f"failures, {places}, unlike"] = unlike(optimizer)
+        torch.save(optimizer.state_dict(), folder / f"state-{rank}.pt")
+        dist.barrier()
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            optimizer.load_state_dict(torch.load(folder / "state-0.pt", weights_only=True))
+        out[f"state of the first, {places}, unlike"] = unlike(optimizer)
+        out[f"state of the first, {places}, warned"] = len(seen)
+        train(model, optimizer, 40)
+        out[f"state of the first, {places}"] = parameters(model)
+        dist.barrier()
+    return out | averages(f, rank)
+
+
+def averages(f: Any, rank: int) -> dict[str, Any]:
+    """Whether DDP outside of no_sync is refused, with a closure and without, and taken inside of it."""
+    refused = []
+    for kind in ("feedback", "sketch"):
+        model = DistributedDataParallel(Head(f.clients[rank]))
+        optimizer: Any = (
+            FeedbackSGD(model.parameters(), Feedback(None, 4, clients=f.n), model=model)
+            if kind == "feedback"
+            else CompressedSGD(model.parameters(), optimal_method(f.smoothness(), 4), model=model)
+        )
+        start = parameters(model)
+        try:
+            optimizer.step(model)
+        except RuntimeError as error:
+            refused.append("no_sync" in str(error) and np.array_equal(start, parameters(model)))
+
+        def closure(model: Any = model) -> torch.Tensor:
+            with model.no_sync():
+                loss = model()
+                loss.backward()
+            return loss
+
+        optimizer.step(closure)
+        refused.append(not np.array_equal(start, parameters(model)))
+    return {"averages are refused": len(refused) == 4 and all(refused)}
+
+
 def estimate_case(rank: int, n: int) -> dict[str, Any]:
     """The estimate of processes with data of their own, and that of all data."""
     generators = [torch.Generator().manual_seed(i) for i in range(n)]
@@ -201,6 +269,7 @@ def main(rank: int, n: int, folder: Path) -> None:
         **runner_cases(rank, n),
         **layered_case(rank, n, folder),
         **compress_cases(rank, n, folder),
+        **failure_cases(rank, n, folder),
         **estimate_case(rank, n),
         **refusals(rank),
     }
