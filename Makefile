@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 EXTRAS := .venv-integrations
 MINIMUM := .venv-minimum
 # What the tests and the docs need of the extras.
-FEATURES := data,reports,solvers
+FEATURES := data,reports
 # The oldest Python that pyproject.toml allows; old releases of numpy have no wheels for a new one.
 OLDEST ?= $(shell sed -n 's/^requires-python = ">=\(.*\)"/python\1/p' pyproject.toml)
 

@@ -11,7 +11,7 @@ own program.
 
 from __future__ import annotations
 
-import ctypes
+import math
 import os
 import pickle
 import signal
@@ -51,31 +51,12 @@ class Shared:
 
 
 @contextmanager
-def _output_to_devnull() -> Iterator[None]:
-    sys.stdout.flush()
-    sys.stderr.flush()
-    with ExitStack() as undo:
-        void = os.open(os.devnull, os.O_WRONLY)
-        undo.callback(os.close, void)
-        for stream in (1, 2):
-            saved = os.dup(stream)
-            undo.callback(os.close, saved)
-            undo.callback(os.dup2, saved, stream)
-            os.dup2(void, stream)
-        # Native code has its own buffer of standard output, which must empty into the void as well.
-        undo.callback(ctypes.CDLL(None).fflush, None)
-        yield
-
-
-@contextmanager
 def _warnings_ignored() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
 
 
-# Send what native code prints to standard output and error into the void, below Python's own streams.
-silenced = Shared(_output_to_devnull)
 without_warnings = Shared(_warnings_ignored)
 
 
@@ -102,11 +83,13 @@ class ProcessEnded(RuntimeError):
     """The other process ended without an answer, by itself."""
 
 
-def call_within(seconds: float, function: Callable[..., T], *arguments: object) -> T | None:
+def call_within(seconds: float, function: Callable[..., T], *arguments: object, quiet: bool = False) -> T | None:
     """``function(*arguments)``, or None when the answer is not there after ``seconds``; all must be picklable.
 
-    Raises what the function raises, and ProcessEnded when the process crashes.
+    quiet: what the other process prints is thrown away.  Raises what the function raises, and ProcessEnded when the
+    process crashes.
     """
+    output = subprocess.DEVNULL if quiet else None
     with tempfile.TemporaryDirectory() as folder:
         request, answer = Path(folder, "request"), Path(folder, "answer")
         request.write_bytes(pickle.dumps((function, arguments)))
@@ -114,10 +97,12 @@ def call_within(seconds: float, function: Callable[..., T], *arguments: object) 
         try:
             code = subprocess.run(
                 [sys.executable, "-c", _ANSWER, str(request), str(answer)],
-                timeout=max(seconds, 0.0),
+                timeout=None if seconds == math.inf else max(seconds, 0.0),
                 env=environment,
                 cwd=folder,  # -c looks there first, and a folder of the user's may be named like a package of ours
                 stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
                 check=False,
                 # Ctrl-C is for this process, which then ends the other one.
                 start_new_session=True,

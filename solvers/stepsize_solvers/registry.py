@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
-from stepsize_solvers.conic import BACKENDS
+from stepsize_solvers.conic import BACKENDS, CvxpySolver, other_solver
 from stepsize_solvers.native import NativeOptions, NativeSolver
-from stepsize_solvers.programs import Program, Solver, SolverUnavailable, UnsupportedProgram
+from stepsize_solvers.programs import Program, Settings, Solver, SolverUnavailable, UnsupportedProgram
 
 # A solver by its name, or as an object; "auto" leaves the choice to ``choose_solver``.
-SolverChoice: TypeAlias = (
-    "Literal['auto', 'native', 'clarabel', 'mosek', 'copt', 'cvxopt', 'sdpa', 'scs'] | str | Solver"
-)
+SolverChoice: TypeAlias = "Literal['auto', 'native', 'clarabel', 'mosek', 'scs'] | str | Solver"
 _SOLVERS: dict[str, Solver] = {solver.name: solver for solver in (NativeSolver(), *BACKENDS)}
 
 # Fast first: the project's own solver, then interior points, then the first-order method.
@@ -42,6 +39,8 @@ class Availability:
 def available_solvers() -> tuple[Availability, ...]:
     """Every solver of the registry with the reason why it cannot run here, without importing any of them.
 
+    ``solver="…"`` also takes the other solvers of cvxpy's that have a cone of positive semidefinite matrices.
+
     Examples
     --------
     >>> from stepsize_opt import available_solvers
@@ -52,18 +51,15 @@ def available_solvers() -> tuple[Availability, ...]:
 
 
 def get_solver(name: str | Solver) -> Solver:
-    """The solver of that name (any case); a Solver is returned as it is.
+    """The solver of that name (any case), of the registry or of cvxpy; a Solver is returned as it is.
 
-    Raises TypeError for what is neither, ValueError for a name that is not in the registry and SolverUnavailable for
-    one that cannot run.
+    Raises TypeError for what is neither, ValueError for a name that neither knows or a solver without the cone of
+    positive semidefinite matrices, and SolverUnavailable for one that cannot run.
     """
     if not isinstance(name, str | Solver):
         msg = f"solver must be 'auto' or one of {', '.join(_SOLVERS)}, got {name!r}"
         raise TypeError(msg)
-    solver = name if isinstance(name, Solver) else _SOLVERS.get(name.lower())
-    if solver is None:
-        msg = f"unknown solver {name!r}; choose 'auto' or one of {', '.join(_SOLVERS)}"
-        raise ValueError(msg)
+    solver = name if isinstance(name, Solver) else _SOLVERS.get(name.lower()) or other_solver(name)
     reason = solver.unavailable()
     if reason is not None:
         msg = f"solver {solver.name!r} cannot run: {reason}"
@@ -71,15 +67,17 @@ def get_solver(name: str | Solver) -> Solver:
     return solver
 
 
-def check_solver(solver: str | Solver, options: Mapping[str, Any]) -> None:
-    """Raise before any work for a solver that is unknown or cannot run, or an option that the native one does not know.
+def check_solver(solver: str | Solver, settings: Settings) -> None:
+    """Raise before any work for a solver that is unknown or cannot run, or for settings that it does not take.
 
     A closed form may answer without a solver, and would never look at either.
     """
     if isinstance(solver, str) and solver in ("auto", "native"):
-        NativeOptions.from_extra(options)
-    else:
-        get_solver(solver)
+        NativeOptions.from_extra(settings.extra)
+        return
+    found = get_solver(solver)
+    if isinstance(found, CvxpySolver):
+        found.check(settings)
 
 
 def choose_solver(program: Program, asked: SolverChoice = "auto") -> tuple[Solver, str]:

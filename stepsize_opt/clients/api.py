@@ -198,7 +198,7 @@ def optimal_distributed_stepsize(
     targets = Targets(epsilon2, initial_gap, delta_inf, len(clients.matrices))
     pattern = pattern_of(structure, clients.d)
     method.check(clients.sketches)
-    check_solver(solver, settings.extra)
+    check_solver(solver, settings)
     if seeds == "shared":
         if clients.common_sketch is None:
             msg = "seeds='shared' takes one sketch for all clients: different laws cannot have the same draw"

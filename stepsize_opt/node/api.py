@@ -19,7 +19,7 @@ from stepsize_opt.node.solve import assemble, chosen_solver, processes, solve_al
 from stepsize_opt.sketches import Sketch, read_sketch
 from stepsize_opt.smoothness import Smoothness, proved_smoothness, read_smoothness
 from stepsize_solvers import SolverChoice
-from stepsize_solvers.conic import fresh_model
+from stepsize_solvers.conic import choose_lift, conic_model
 from stepsize_solvers.numerics.linalg import blas_threads
 from stepsize_solvers.programs import Program
 
@@ -257,5 +257,5 @@ def to_cvxpy(
         program = Program.descent(B, Q, pattern, floor)
     else:
         program = Program.single(B, Q, pattern)
-    model = fresh_model(program, lift)
+    model = conic_model(program, choose_lift(program, lift))
     return CvxpyForm(model.problem, model.X)

@@ -158,7 +158,7 @@ def _judged(at: Descent, component: Component, dual: Matrix | None, tol: float) 
 
 def chosen_solver(solver: str | Solver, settings: Settings) -> Solver | None:
     """Return the solver that was asked for, or None for the automatic choice; raises ValueError for an unknown one."""
-    check_solver(solver, settings.extra)
+    check_solver(solver, settings)
     return None if solver == "auto" else get_solver(solver)
 
 

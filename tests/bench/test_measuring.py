@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from stepsize_solvers import get_solver
-from stepsize_solvers.conic.model import Lift, Objective, conic_model, forget_models
 from stepsize_solvers.programs import Settings
 from stepsize_validation.bench import process
 from stepsize_validation.bench.plan import (
@@ -147,16 +146,6 @@ def test_clients_are_the_call_that_users_make() -> None:
     built = problem.build()
     assert isinstance(built, ClientsProblem)
     assert set(built.solve("native", 1e-6, {}).binding) == {"λ_D ≤ n/K", "D ⪯ L⁻¹"}
-
-
-@pytest.mark.slow
-def test_models_are_forgotten() -> None:
-    """Otherwise a second measurement would find a compiled model."""
-    problem = TINY.build()
-    assert isinstance(problem, NodeProblem)
-    for _ in range(2):
-        forget_models()
-        assert not conic_model(problem.program, Lift.COMPACT, Objective.ROOT_DET)[1]
 
 
 def test_nan_and_infinite_answers_have_no_gap() -> None:

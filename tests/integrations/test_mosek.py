@@ -38,7 +38,7 @@ def test_the_conic_data_sent_to_mosek_have_the_same_optimum(lift: Lift) -> None:
     The same numbers, read as MOSEK reads them (a triple of the lower triangle stands for both entries; the dual
     exponential cone is s₁ ≥ −s₃ e^{−1} exp(s₂/s₃)), are solved here with Clarabel.
     """
-    model, _ = conic_model(PROGRAM, lift, Objective.LOG_DET)
+    model = conic_model(PROGRAM, lift, Objective.LOG_DET)
     data = model.problem.get_problem_data(cp.MOSEK)[0]
     A, b, c, cones = data["A"], data["b"], data["c"], data["K_dir"]
     assert data["dualized"]

@@ -25,6 +25,7 @@ from stepsize_solvers.programs import (
     UnsupportedProgram,
 )
 
+OTHERS = ["cvxopt", *(solver.name for solver in available_solvers() if solver.available and solver.name != "native")]
 Matrix = NDArray[np.float64]
 NATIVE = get_solver("native")
 D = 6
@@ -93,7 +94,7 @@ def test_both_paths_to_the_largest_t_agree_with_cvxpy(shape: str, name: str, mon
     assert t * (1.0 - 1e-2) <= t_of(conic.X, INVERSE) <= t * (1.0 + 1e-6)
 
 
-@pytest.mark.parametrize("solver", [s.name for s in available_solvers() if s.available and s.name != "native"])
+@pytest.mark.parametrize("solver", OTHERS)
 def test_every_back_end_takes_the_metric(solver: str) -> None:
     Q, L = rand_k(4, 2), spectrum(4, 50.0)
     outcome = get_solver(solver).solve(Program.descent(L, Q), Settings())

@@ -4,10 +4,11 @@ from stepsize_solvers.conic.backends import (
     BACKENDS as BACKENDS,
     FINEST_ACCURACY as FINEST_ACCURACY,
     CvxpySolver as CvxpySolver,
+    other_solver as other_solver,
 )
 from stepsize_solvers.conic.model import (
     Lift as Lift,
     Objective as Objective,
-    forget_models as forget_models,
-    fresh_model as fresh_model,
+    choose_lift as choose_lift,
+    conic_model as conic_model,
 )

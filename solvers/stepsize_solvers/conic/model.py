@@ -1,4 +1,4 @@
-"""The one translation of a ``Program`` into cvxpy, exact and DPP-compliant.
+"""The one translation of a ``Program`` into cvxpy, exact.
 
 Write F_j(X) = (c + eτ) I + aX − H_jᵀ 𝒬(φ(X)) H_j.  A linear family, φ(X) = X, is an LMI as it stands.  For φ(X) = XBX
 with B = EEᵀ there are three exact forms.
@@ -24,16 +24,12 @@ attainable, so log det X is the largest Σ log δ_j (exponential cones) and det(
 G = aX − 𝒬(Y), with Y of the compact lift, serve log det G(X); the largest t with G(X) ⪰ t·E is a variable.
 
 The multiplier Z_j of F_j(X) ⪰ 0 is the dual of its LMI, or the leading block of it.
-
-A program with free blocks and H = I everywhere enters through cvxpy parameters, so that programs of one shape are
-compiled once for each solver; any other program enters with constants.
 """
 
 from __future__ import annotations
 
 import math
 import threading
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -77,28 +73,18 @@ def _has_quadratic_lift(family: Family) -> bool:
     return split.beta >= 0.0 and bool(np.all(split.alpha >= 0.0))
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class ConicModel:
-    """A cvxpy problem for programs of one shape.
+    """A cvxpy problem.
 
-    lmis: for each family its inequalities, one for each factor; parameters: for each family the cvxpy parameters that
-    hold its numbers by name, empty for a model with constants.  metric: the inequality whose multiplier, or the leading
-    block of it, is Y of the objective's metric; None without one.
+    lmis: for each family its inequalities, one for each factor; metric: the inequality whose multiplier, or the leading
+    block of it, is Y of the objective's metric, None without one.
     """
 
     problem: Any
     X: Any
     lmis: tuple[tuple[Any, ...], ...]
-    parameters: tuple[dict[str, Any], ...]
-    lift: Lift
     metric: Any = None
-
-    def load(self, program: Program) -> None:
-        """Put the numbers of ``program`` into the parameters."""
-        for family, parameters in zip(program.families, self.parameters, strict=True):
-            if parameters:
-                for name, value in _numbers(family, self.lift).items():
-                    parameters[name].value = value
 
     def duals(self, program: Program) -> tuple[Stack, ...]:
         """The multipliers of each family, shape (n, r, r), and of the metric; zeros where the solver returned none."""
@@ -135,65 +121,17 @@ def _numbers(family: Family, lift: Lift) -> dict[str, Matrix]:
     return {"E": E} if P is None or family.is_plain else {"E": E, "P": P}
 
 
-_ATTRIBUTES: dict[str, dict[str, Any]] = {"alpha": {"nonneg": True}, "P": {"symmetric": True}}
-
-
-def _shape_key(program: Program, lift: Lift, objective: Objective) -> tuple[Any, ...] | None:
-    """What two programs must share to use the same compiled model; None when the model holds constants."""
-    if program.pattern.W is not None or program.objective is not None:
-        return None
-    parts: list[Any] = [program.pattern.sizes, lift, objective, program.root, program.offset]
-    for family in program.families:
-        entrywise = lift is Lift.QUADRATIC or family.Q.is_entrywise
-        if family.B is None or family.factors is not None or not entrywise:
-            return None
-        parts.append((family.a, family.c, family.e, family.is_plain))
-    return tuple(parts)
-
-
-class _Models(threading.local):
-    """The compiled models of recent shapes.  A model holds the data of one solve, so each thread has its own."""
-
-    def __init__(self) -> None:
-        self.kept: OrderedDict[tuple[Any, ...], ConicModel] = OrderedDict()
-
-
-_MODELS = _Models()
-_MODELS_KEPT = 16  # each holds O(d³) numbers
 # cvxpy numbers its variables with a counter of the process: expressions are built and compiled by one thread at a time.
 COMPILING = threading.RLock()
 
 
-def conic_model(program: Program, lift: Lift, objective: Objective) -> tuple[ConicModel, bool]:
-    """This thread's model loaded with the program, and whether it was compiled before."""
-    key = _shape_key(program, lift, objective)
-    kept = _MODELS.kept
-    model = kept.get(key) if key is not None else None
-    known = model is not None
-    if model is None:
-        with COMPILING:
-            model = _build(program, lift, objective, reusable=key is not None)
-    if key is not None:
-        kept[key] = model
-        kept.move_to_end(key)
-        while len(kept) > _MODELS_KEPT:
-            kept.popitem(last=False)
-    model.load(program)
-    return model, known
-
-
-def fresh_model(program: Program, lift: str = "auto") -> ConicModel:
-    """A model of this program alone, whose numbers are constants: nobody else's solve changes it."""
+def conic_model(program: Program, lift: Lift, objective: Objective = Objective.LOG_DET) -> ConicModel:
+    """The cvxpy problem of a program."""
     with COMPILING:
-        return _build(program, choose_lift(program, lift), Objective.LOG_DET, reusable=False)
+        return _build(program, lift, objective)
 
 
-def forget_models() -> None:
-    """Drop this thread's compiled models, so that its next solve compiles again."""
-    _MODELS.kept.clear()
-
-
-def _build(program: Program, lift: Lift, objective: Objective, reusable: bool) -> ConicModel:
+def _build(program: Program, lift: Lift, objective: Objective) -> ConicModel:
     import cvxpy as cp
 
     X, pivots, constraints = matrix_variable(program.pattern)
@@ -216,21 +154,16 @@ def _build(program: Program, lift: Lift, objective: Objective, reusable: bool) -
         power = cp.power(root_det, program.power) if program.power < 1.0 else root_det
         tau = cp.Variable(nonneg=True)
         constraints.append(tau <= math.exp(-program.offset / program.root) * power)
-    lmis, slots = [], []
+    lmis = []
     for family in program.families:
-        numbers: dict[str, Any] = _numbers(family, lift)
-        parameters = {}
-        if reusable:
-            parameters = {n: cp.Parameter(v.shape, **_ATTRIBUTES.get(n, {})) for n, v in numbers.items()}
-        found = tuple(F >> 0 for F in _inequalities(family, X, tau, parameters or numbers, lift, constraints))
-        constraints.extend(found)
-        lmis.append(found)
-        slots.append(parameters)
+        parts = _inequalities(family, X, tau, _numbers(family, lift), lift, constraints)
+        lmis.append(tuple(part >> 0 for part in parts))
+        constraints.extend(lmis[-1])
     if program.objective is not None and program.objective.floor is not None:
         goal = t
     else:
         goal = root_det if objective is Objective.ROOT_DET else cp.sum(cp.log(pivots))
-    return ConicModel(cp.Problem(cp.Maximize(goal), constraints), X, tuple(lmis), tuple(slots), lift, metric)
+    return ConicModel(cp.Problem(cp.Maximize(goal), constraints), X, tuple(lmis), metric)
 
 
 def _inequalities(

@@ -29,7 +29,7 @@ _SLOPE_SIZES = 3
 NOTHING = "–"
 _RUN = ["problem", "label"]
 _MACHINE = ("machine", "processor", "cores")
-_PACKAGES = ("numpy", "scipy", "cvxpy", "clarabel", "scs", "mosek", "cvxopt", "sdpa-python", "coptpy")
+_PACKAGES = ("numpy", "scipy", "cvxpy", "clarabel", "scs", "mosek")
 
 
 @dataclass(frozen=True, eq=False)

