@@ -39,7 +39,7 @@ from stepsize_solvers.programs import Matrix
 
 Certified: TypeAlias = StepsizeResult | CompressionLimit | SubspaceMethod
 Document: TypeAlias = dict[str, Any]
-AnyMatrix: TypeAlias = Symmetric | StepsizeOperator | LowRankPlusDiagonal | ThinDirections
+AnyMatrix: TypeAlias = "Symmetric | StepsizeOperator | LowRankPlusDiagonal | ThinDirections"
 
 # A certificate holds dense multipliers and is verified with whole numbers: beyond this size neither makes sense.
 LARGEST = 400
