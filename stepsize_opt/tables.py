@@ -56,7 +56,7 @@ class Row:
     result
         The answer behind the row, with D, rate and certificate; None for a formula of the literature.
     compressor
-        The object that runs it, with ``draw``, ``encode`` and ``decode``; None in tables that are not made for running.
+        What runs it: a ``Compressor``, or a ``Feedback``; None in tables that are not made for running.
     more
         Other columns, by name.
     """

@@ -97,7 +97,7 @@ def optimal_method(
     Returns
     -------
     SubspaceMethod
-        With ``directions``, ``probabilities``, ``D``, ``rate``, ``draw``, ``encode`` and ``decode``; for a
+        With ``directions``, ``probabilities``, ``D``, ``rate``, and its rounds as messages; for a
         LowRankPlusDiagonal ``directions`` and ``D`` are operators, and nothing of size d×d is formed.
 
     Raises

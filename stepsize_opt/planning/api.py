@@ -110,7 +110,7 @@ def plan(
     ----------
     problem
         The smoothness matrix L, dense or a LowRankPlusDiagonal, a sequence of the clients' matrices, or an objective of
-        ``stepsize_opt.problems``, whose L is not formed when d is above 4096.
+        ``stepsize_opt.problems``, whose L is taken by its factor when d is above 4096 and ``smoothness.of`` knows one.
     budget
         Floats that a client may send per round on average, at most d; d by default.  ``Budget(per_round, total,
         rounds)`` also limits the floats of all rounds and the rounds.

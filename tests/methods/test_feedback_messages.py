@@ -72,7 +72,7 @@ def test_a_refused_message_leaves_everything_as_it_was(reason: str, change: dict
     assert _seen(server) == _seen(other) and server.bound == other.bound
 
 
-@pytest.mark.parametrize("residual", [-1e9, -1e-300, math.nan, None, "1", True, 1j])
+@pytest.mark.parametrize("residual", [-1e9, -1e-300, math.nan, None, "1", True, 1j, np.ones(2)])
 def test_a_residual_that_no_client_sends_is_refused(residual: Any) -> None:
     (server, messages), (other, _) = _start("shared"), _start("shared")
     before = _seen(server)
