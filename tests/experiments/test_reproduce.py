@@ -72,7 +72,7 @@ def test_the_tables_hold_what_the_runs_measured(done: Reproduction) -> None:
     tables, panel = done.tables["a"], rand_one.panel(load_dataset("first"), PLAN)
     for choice in (panel.choices[1], panel.choices[-1]):
         record = run(panel.objective, choice.D, choice.sketch, algorithm=choice.algorithm, iterations=300, seeds=8)
-        means = record.metric_means() if choice.goal == "descent" else record.weighted_means()
+        means = record.means("metric") if choice.goal == "descent" else record.means()
         curve = tables["curves"][tables["curves"]["method"] == choice.label]
         np.testing.assert_array_equal(curve["weighted"], means.mean(axis=0))
         np.testing.assert_array_equal(curve["floats"], record.floats())

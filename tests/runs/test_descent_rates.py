@@ -132,7 +132,7 @@ def test_theorem_1_and_the_descent_metric_of_one_run() -> None:
     # Both estimates of one left side agree within their bounds.
     for check in checks:
         assert check.lower <= check.plain_upper and check.plain_lower <= check.upper
-    np.testing.assert_allclose(second.metric_means()[:, -1].mean(), checks[2].plain, rtol=1e-12)
+    np.testing.assert_allclose(second.means("metric")[:, -1].mean(), checks[2].plain, rtol=1e-12)
 
 
 def test_euclidean_holds_and_fails() -> None:
@@ -203,7 +203,7 @@ def test_a_metric_that_is_not_positive_definite_has_no_guarantee() -> None:
         with pytest.raises(ValueError, match="promises nothing"):
             check_rate(wild, ZERO, goal=goal)
     with pytest.raises(ValueError, match="not positive definite"):
-        wild.metric_means()
+        wild.means("metric")
 
 
 # ---------------------------------------------------------------- confidence

@@ -23,7 +23,7 @@ from stepsize_opt.sketches import (
     Sketch,
 )
 from stepsize_validation.data import federated_logistic, layered_logistic, logistic_regression, random_quadratic, split
-from stepsize_validation.runs import Divergence, Run, first_below, log_steps, run
+from stepsize_validation.runs import Divergence, first_below, log_steps, run
 from stepsize_validation.runs.sampling import Sample, samples
 
 # Long enough to pass a chunk of every kind of draw (256 steps).
@@ -147,21 +147,21 @@ def test_a_matrix_needs_a_sketch() -> None:
 
 
 @pytest.mark.parametrize(
-    ("show", "curve", "rate"),
+    ("show", "rate"),
     [
-        ("weighted", Run.weighted_means, "rate"),
-        ("metric", Run.metric_means, "descent_rate"),
-        ("euclidean", Run.euclidean_means, "smallest"),
+        ("weighted", "rate"),
+        ("metric", "descent_rate"),
+        ("euclidean", "smallest"),
     ],
 )
-def test_a_plot_draws_the_mean_over_the_seeds_below_its_guarantee(show: str, curve: Any, rate: str) -> None:
+def test_a_plot_draws_the_mean_over_the_seeds_below_its_guarantee(show: str, rate: str) -> None:
     record, ax = run(NODE, ANSWERS["one node"][1], iterations=50, start=np.ones(6)), Figure().subplots()
     assert record.plot(ax, show=show, infimum=record.lower_bound, label="ours") is ax
     means, guarantee = ax.get_lines()
     k = log_steps(50, 300)
     bound = 2.0 * (record.start_value - record.lower_bound) / (getattr(record.metric, rate) * k)
     np.testing.assert_allclose(means.get_xdata(), 2.0 * k)  # rand-2
-    np.testing.assert_allclose(means.get_ydata(), curve(record).mean(axis=0)[k - 1])
+    np.testing.assert_allclose(means.get_ydata(), record.means(show).mean(axis=0)[k - 1])
     np.testing.assert_allclose(guarantee.get_ydata(), bound)
     assert np.all(np.asarray(means.get_ydata()) <= guarantee.get_ydata())
     assert [means.get_label(), guarantee.get_label()] == ["ours", "ours, guarantee"]
@@ -268,8 +268,8 @@ def test_divergence_is_reported_or_recorded() -> None:
 def test_means_steps_and_bits_of_a_record() -> None:
     f = Quadratic(np.diag([1.0, 2.0]), np.ones(2))
     record = run(f, 0.1 * np.eye(2), RandK(2, 1), iterations=30, seeds=2)
-    np.testing.assert_allclose(record.weighted_means()[:, -1].mean(), record.squared_norms.mean())
-    np.testing.assert_allclose(record.euclidean_means()[:, -1], record.euclidean.mean(axis=1))
+    np.testing.assert_allclose(record.means()[:, -1].mean(), record.squared_norms.mean())
+    np.testing.assert_allclose(record.means("euclidean")[:, -1], record.euclidean.mean(axis=1))
     assert record.start_value == 1.5 and record.values.shape == (2, 31)
     np.testing.assert_array_equal(record.values[:, -1], f.value(record.final_points))
     assert record.floats()[-1] == 30.0

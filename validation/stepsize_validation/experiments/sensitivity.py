@@ -58,7 +58,7 @@ def factor_study(
                 # D*(L) is proved feasible, and so is every smaller multiple; a larger one is checked.
                 "feasible": factor >= 1.0 or certify(D, L, sketch, dual=best.dual).feasible,
                 "relative rate": 1.0 / factor,
-                "iterations": first_below(record.weighted_means().mean(axis=0), plan.epsilon2),
+                "iterations": first_below(record.means().mean(axis=0), plan.epsilon2),
                 "verdict": check_rate(record, infimum).verdict if record.diverged_at is None else "diverged",
             }
         )

@@ -153,7 +153,7 @@ def _facts(panel: Panel, choice: Choice, record: Run) -> dict[str, Any]:
         "descent_rate": record.descent_rate if has_metric else None,
         "descent_cost": 1.0 / record.descent_rate if has_metric else None,
         "descent_verdict": descent,
-        "euclidean": float(record.euclidean_means()[:, -1].mean()),
+        "euclidean": float(record.means("euclidean")[:, -1].mean()),
         "excess": float(record.values[:, -1].mean()) - infimum.found,
     }
 

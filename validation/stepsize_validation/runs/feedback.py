@@ -11,14 +11,11 @@ import numpy as np
 from stepsize_opt.inputs import (
     Shown,
     check_objective,
-    check_one_of,
     positive_number,
     real_array,
-    real_number,
     whole_number,
 )
 from stepsize_opt.methods import Feedback, FeedbackClient, FeedbackMessage, FeedbackServer
-from stepsize_opt.plots import axes_or_new
 from stepsize_opt.problems import Federated, Objective
 from stepsize_solvers.programs import Matrix, Vector
 
@@ -90,37 +87,6 @@ class FeedbackRun(Shown):
         """K, the rounds that were made."""
         return len(self.accepted)
 
-    def plot(
-        self, ax: Any = None, *, show: str = "excess", infimum: float | None = None, label: str | None = None
-    ) -> Any:
-        """Draw a run against the floats that a client sent.
-
-        Parameters
-        ----------
-        ax : matplotlib.axes.Axes, optional
-            Where to draw; a new figure by default.
-        show : str
-            ``"excess"``, f − f^inf; ``"bound"``, the bound on the norm of ∇f.
-        infimum : float, optional
-            f^inf; the last value of the run by default.
-        label : str, optional
-            The name of the curve; the method by default.
-
-        Returns
-        -------
-        matplotlib.axes.Axes
-        """
-        check_one_of("show", show, ("excess", "bound"))
-        least = float(self.values[-1]) if infimum is None else real_number("infimum", infimum)
-        ax = axes_or_new(ax)
-        curve = self.values[1:] - least if show == "excess" else self.bounds
-        ax.plot(self.floats[1:], curve, label=self.algorithm if label is None else label)
-        words = {"excess": "f − f^inf", "bound": "bound on ‖∇f‖, norm of L̂⁻¹"}
-        ax.set(xscale="log", yscale="log", xlabel="floats sent by a client", ylabel=words[show])
-        ax.grid(visible=True, which="major", color="0.9")
-        ax.legend(fontsize=8, frameon=False)
-        return ax
-
 
 def run_feedback(
     objective: Objective | Federated,
@@ -175,34 +141,29 @@ def run_feedback(
     server = feedback.server(feedback.vector("start", x0, objective.d), objective.value(x0[None]))
     clients = [feedback.client(i) for i in range(feedback.clients)]
     gradients = _gradients(objective, server.x)
-    values = [server.f]
-    sent = [start_floats]
-    bounds: list[float] = []
-    decrease: list[float] = []
-    checked: list[bool] = []
-    accepted: list[bool] = []
-    while len(accepted) < most and sent[-1] + _floats(server) <= budget and server.status == "running":
-        checked.append(server.checks)
+    values, sent = [server.f], [start_floats]
+    rounds_made: list[tuple[float, float, bool, bool]] = []
+    while len(rounds_made) < most and sent[-1] + _floats(server) <= budget and server.status == "running":
         sent.append(sent[-1] + _floats(server))
-        x = server.x
+        x, checked = server.x, server.checks
         y = server.proposal(_messages(feedback, server, clients, gradients))
-        bounds.append(server.bound)
-        accepted.append(server.decide(objective.value(y[None]) if server.checks else None))
+        bound = server.bound
+        accepted = server.decide(objective.value(y[None]) if checked else None)
         values.append(server.f)
-        decrease.append(server.decrease)
+        rounds_made.append((bound, server.decrease, checked, accepted))
         if server.x is not x:
             gradients = _gradients(objective, server.x)
-    made = np.arange(len(values), dtype=np.float64)
+    bounds, decrease, checks, moves = np.array(rounds_made, dtype=np.float64).reshape(-1, 4).T
     choosers = feedback.clients if feedback.places == "shared" else 1
     return FeedbackRun(
         algorithm=f"feedback, {feedback.rule}, {feedback.places} places",
         values=np.array(values),
-        bounds=np.array(bounds),
-        decrease=np.array(decrease),
-        checked=np.array(checked),
-        accepted=np.array(accepted),
+        bounds=bounds,
+        decrease=decrease,
+        checked=checks > 0.0,
+        accepted=moves > 0.0,
         floats=np.array(sent),
-        places=made * feedback.k / choosers,
+        places=np.arange(len(values), dtype=np.float64) * feedback.k / choosers,
         final_point=server.checked,
         status=server.status,
     )

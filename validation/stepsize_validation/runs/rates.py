@@ -327,12 +327,10 @@ def _left_sides(run: Run, goal: str) -> _LeftSides:
     one_node = run.clients == 1
     if goal == "paper":
         return _LeftSides(run.squared_norms, run.descent, run.rate, one_node and _is_inside(run))
-    if not run.descent_rate > 0.0:
-        raise ValueError(run.without_metric)
+    norms, rate = run.norms("metric"), run.descent_rate
     if goal == "euclidean":
         return _LeftSides(run.euclidean, None, run.metric.smallest)
-    rate = run.descent_rate
-    return _LeftSides(run.metric_norms / rate, run.decrease / rate, rate, one_node)
+    return _LeftSides(norms, run.decrease / rate, rate, one_node)
 
 
 def check_distributed_rate(

@@ -140,7 +140,7 @@ class Run(Shown):
 
     def __repr__(self) -> str:
         clients = f", {self.clients} clients" if self.clients > 1 else ""
-        mean = f", mean G_K = {self.weighted_means()[:, -1].mean():.4g}" if self.iterations else ""
+        mean = f", mean G_K = {self.means()[:, -1].mean():.4g}" if self.iterations else ""
         diverged = "" if self.diverged_at is None else f", diverged at step {self.diverged_at}"
         steps = f"K = {self.iterations} steps, {self.seeds} seeds"
         return f"Run({self.algorithm}{clients}, {steps}, rate = {self.rate:.6g}{mean}{diverged})"
@@ -154,7 +154,7 @@ class Run(Shown):
             ("f", f"{self.start_value:.6g} at the start, {self.values[:, -1].mean():.6g} at the end"),
         ]
         if self.iterations:
-            means = f"{self.weighted_means()[:, -1].mean():.4g} in the norm of D, {self.euclidean.mean():.4g} Euclidean"
+            means = f"{self.means()[:, -1].mean():.4g} in the norm of D, {self.euclidean.mean():.4g} Euclidean"
             rows.append(("mean of ‖∇f‖²", means))
         if self.diverged_at is not None:
             rows.append(("diverged", f"at step {self.diverged_at}"))
@@ -204,24 +204,23 @@ class Run(Shown):
         """Bound the probability that ``rounds`` rounds leave some coordinate or outcome of a sketch undrawn."""
         return min(1.0, float(np.sum((1.0 - self.sampling) ** rounds)))
 
-    def weighted_means(self) -> Matrix:
-        """Return G_k = (1/k) Σ_{j<k} ‖∇f(xʲ)‖²_{D/det(D)^{1/d}} for k = 1 … K and each seed, shape (s, K)."""
-        return _running_means(self.squared_norms)
+    def norms(self, which: str = "weighted") -> Matrix:
+        """Return ‖∇f(xᵏ)‖² of each seed and step, shape (s, K).
 
-    def metric_means(self) -> Matrix:
-        """Return (1/k) Σ_{j<k} ‖∇f(xʲ)‖²_{H/det(H)^{1/d}}, shape (s, K); raise ValueError unless H ≻ 0."""
+        ``"weighted"``: in the norm of D/det(D)^{1/d}; ``"metric"``: of H/det(H)^{1/d}, with ValueError unless H ≻ 0;
+        ``"euclidean"``.
+        """
+        check_one_of("which", which, ("weighted", "metric", "euclidean"))
+        if which != "metric":
+            return self.squared_norms if which == "weighted" else self.euclidean
         if not self.descent_rate > 0.0:
-            raise ValueError(self.without_metric)
-        return _running_means(self.metric_norms / self.descent_rate)
+            msg = "H = 2D − T(D) is not positive definite: the descent metric of this D promises nothing"
+            raise ValueError(msg)
+        return self.metric_norms / self.descent_rate
 
-    @property
-    def without_metric(self) -> str:
-        """Why there is no rate in the descent metric."""
-        return "H = 2D − T(D) is not positive definite: the descent metric of this D promises nothing"
-
-    def euclidean_means(self) -> Matrix:
-        """Return E_k = (1/k) Σ_{j<k} ‖∇f(xʲ)‖², shape (s, K)."""
-        return _running_means(self.euclidean)
+    def means(self, which: str = "weighted") -> Matrix:
+        """Return the means of ``norms`` over the steps before k, for k = 1 … K: G_k for ``"weighted"``."""
+        return np.asarray(np.cumsum(self.norms(which), axis=1) / np.arange(1, self.iterations + 1))
 
     def floats(self) -> Vector:
         """Return the floats sent in the first k rounds, k = 1 … K, on average over the seeds."""
@@ -265,7 +264,7 @@ class Run(Shown):
         check_one_of("show", show, tuple(_SHOWN))
         least = float(np.min(self.values)) if infimum is None else real_number("infimum", infimum)
         k = np.arange(1, self.iterations + 1) if steps is None else steps
-        values = self.values[:, 1:] - least if show == "excess" else self._means(show)
+        values = self.values[:, 1:] - least if show == "excess" else self.means(show)
         bound = self._guarantee(show, k, self.start_value - least)
         return Curve.over_seeds(self.floats()[k - 1], values[:, k - 1], bound)
 
@@ -284,10 +283,6 @@ class Run(Shown):
             return None
         return np.asarray(2.0 * start / (rate * steps), dtype=np.float64)
 
-    def _means(self, show: str) -> Matrix:
-        means = {"weighted": self.weighted_means, "metric": self.metric_means, "euclidean": self.euclidean_means}
-        return means[show]()
-
 
 # What ``Run.plot`` shows, with the label of its axis.
 _SHOWN = {
@@ -297,10 +292,6 @@ _SHOWN = {
     "excess": "f − f^inf",
 }
 _POINTS = 300  # of a drawn curve
-
-
-def _running_means(norms: Matrix) -> Matrix:
-    return np.asarray(np.cumsum(norms, axis=1) / np.arange(1, norms.shape[1] + 1))
 
 
 def first_below(curve: Vector, level: float) -> int | None:
