@@ -119,19 +119,12 @@ def _factored(L: LowRankPlusDiagonal, n: int, a: Vector, beta: float, roundings:
 class LargeQuestion:
     """The D of a structure under T(D) = D𝒫(L)D: then D ⪯ M⁻¹ has a largest D, and H ⪯ M⁻¹ for every D.
 
-    structure: its name, ``"direction"`` for multiples of Diag(w); goal: ``"paper"``, ``"descent"``, or ``"t"`` for the
-    largest t with H ⪰ tI.
+    structure: its name, ``"direction"`` for multiples of Diag(w); the goal tells which structure it is.
     """
 
     problem: LargeProblem
     structure: str
-    goal: str
     w: Vector | None = None
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether the largest D is asked for: by the goal paper, or by descent without a structure."""
-        return self.goal == "paper" or (self.goal == "descent" and self.structure == "full")
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,8 +206,7 @@ class Inverse:
 
     def accepts(self, question: LargeQuestion) -> bool:
         condition = question.problem.condition
-        full = question.is_plain and question.structure == "full"
-        return full and isinstance(condition, LowRankCondition) and condition.beta > 0.0
+        return question.structure == "full" and isinstance(condition, LowRankCondition) and condition.beta > 0.0
 
     def solve(self, question: LargeQuestion, settings: Settings) -> LargeAnswer:
         condition: Any = question.problem.condition
@@ -233,7 +225,7 @@ class Diagonal:
     def accepts(self, question: LargeQuestion) -> bool:
         condition = question.problem.condition
         alone = isinstance(condition, LowRankCondition) and condition.beta == 0.0
-        return question.is_plain and (question.structure == "diagonal" or (question.structure == "full" and alone))
+        return question.structure == "diagonal" or (question.structure == "full" and alone)
 
     def solve(self, question: LargeQuestion, settings: Settings) -> LargeAnswer:
         condition, limits = question.problem.condition, Limits.of(settings, _MOST_STEPS)
@@ -267,9 +259,7 @@ class Multiple:
     )
 
     def accepts(self, question: LargeQuestion) -> bool:
-        if question.goal == "t":
-            return question.structure in ("full", "diagonal", "scalar")
-        return question.is_plain and question.structure in ("scalar", "direction")
+        return question.structure in ("scalar", "direction")
 
     def solve(self, question: LargeQuestion, settings: Settings) -> LargeAnswer:
         condition = question.problem.condition

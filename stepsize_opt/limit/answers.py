@@ -6,7 +6,7 @@ from abc import abstractmethod
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from stepsize_opt.goals import goal_words, relative_rounds
+from stepsize_opt.goals import goal_class
 from stepsize_opt.inputs import Saved, Shown, from_fields
 from stepsize_opt.large import StepsizeOperator, check_stepsize, stepsize_from_arrays
 from stepsize_opt.proofs import Certificate, exp_down, exp_up
@@ -123,14 +123,14 @@ class CompressionLimit(LimitAnswer):
 
         With momentum per unit of log(2Δ⁰/accuracy), or of ‖x⁰ − x*‖(2/accuracy)^½ for ``convex``.
         """
-        return self.k * relative_rounds(self.goal, self.value)
+        return self.k * goal_class(self.goal, self.momentum).relative_rounds(self.value)
 
     def _numbers(self) -> dict[str, Any]:
         ends = {"value": self.value, "upper": self.upper, "floats_sent": self.floats_sent}
         return {**ends, "probabilities": self.probabilities.tolist()}
 
     def _shown(self) -> list[tuple[str, str]]:
-        h, words = self.probabilities, goal_words(self.goal, self.momentum)
+        h, words = self.probabilities, goal_class(self.goal, self.momentum).words
         spread = f"{h[0]:.6g} each" if h.size else "not computed"
         if h.size and h.min() < h.max():
             spread = f"from {h.min():.4g} to {h.max():.4g}"

@@ -117,7 +117,7 @@ def optimal_method(
     """
     problem = read_limit(L, k, goal, strong_convexity, momentum=momentum)
     # Of the bases for descent, the root had the smallest gradient norms in most runs on data (docs/limit.md).
-    only = "eigenvectors" if problem.goal.name != "descent" else None
+    only = None if problem.goal.is_determinant else "eigenvectors"
     wanted = (only or "root") if basis is None else basis
     check_one_of("basis", wanted, BASES)
     if only not in (None, wanted):
@@ -126,7 +126,9 @@ def optimal_method(
     return problem.subspace(wanted)
 
 
-def read_limit(L: Any, k: object, goal: object, strong_convexity: Any, *, momentum: bool = False) -> LimitProblem:
+def read_limit(
+    L: Any, k: object, goal: object, strong_convexity: Any = None, *, momentum: bool = False
+) -> LimitProblem:
     """Read the arguments of ``compression_limit``; raise ValueError or TypeError for what is not as described there."""
     smoothness = proved_smoothness(L)
     budget = read_budget(k, smoothness.d)

@@ -320,7 +320,7 @@ class ThinLimit(LimitProblem):
         if not isinstance(mu, float | None):
             msg = "strong_convexity must be a number μ when L is a LowRankPlusDiagonal; a matrix M needs L.todense()"
             raise NeedsDense(msg)
-        if goal.name == "linear" and mu is not None and mu > float(L.shift.min()):
+        if goal.strong_convexity is not None and mu is not None and mu > float(L.shift.min()):
             msg = (
                 "strong_convexity must satisfy μI ⪯ L, because ∇²f lies between both; a LowRankPlusDiagonal proves it "
                 f"for μ up to its smallest diagonal entry, {L.shift.min():g}, got {mu:g}: L.todense() takes more"
@@ -330,7 +330,7 @@ class ThinLimit(LimitProblem):
 
     @property
     def _is_determinant(self) -> bool:
-        return self.goal.name == "descent"
+        return self.goal.is_determinant
 
     @property
     def _mu(self) -> float:
@@ -446,7 +446,7 @@ class ThinLimit(LimitProblem):
     def _scalar(self) -> LargeAnswer:
         """The best γI ⪯ L⁻¹."""
         problem = large_problem(self.L.near_one, DiagonalPlusScaled.identity(self.L.d))
-        return solve_large(LargeQuestion(problem, "scalar", "paper"), Settings())
+        return solve_large(LargeQuestion(problem, "scalar"), Settings())
 
     def _multiple_of_identity(self, t: float | None = None) -> tuple[DiagonalStepsize, Certificate]:
         """Return tI with tI ⪯ L⁻¹ and t tr L ≤ k proved, or a smaller t; d log t from below, the limit from above.

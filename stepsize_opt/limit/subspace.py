@@ -21,7 +21,7 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
-from stepsize_opt.goals import MOMENTUM_GOALS, linear_iterations, momentum_iterations
+from stepsize_opt.goals import MOMENTUM_GOALS, MomentumGoal, goal_class
 from stepsize_opt.inputs import Array, dimensions, from_fields, real_array
 from stepsize_opt.large import check_stepsize
 from stepsize_opt.limit.answers import LimitAnswer, stepsize_of
@@ -111,19 +111,20 @@ class SubspaceMethod(LimitAnswer, Compressor):
         if self.goal not in MOMENTUM_GOALS:
             msg = f"iterations of a SubspaceMethod are for the goals linear and convex, got {self.goal!r}"
             raise ValueError(msg)
-        name, given = ("initial_gap", initial_gap) if self.goal == "linear" else ("initial_distance", initial_distance)
+        aim = goal_class(self.goal, self.momentum)
+        name = aim.words.arguments[1]
+        given = initial_gap if name == "initial_gap" else initial_distance
         if given is None:
             msg = f"iterations needs {name}"
             raise TypeError(msg)
-        if self.momentum:
-            return momentum_iterations(self.goal, self.rate, accuracy, given)
-        return linear_iterations(self.rate, accuracy, given)
+        return aim.rounds(self.rate, accuracy, given)
 
     # ---------------------------------------------------------------- one round as messages
 
     @cached_property
     def memory(self) -> Momentum | None:
-        return Momentum(self.rate, self.goal == "linear") if self.momentum else None
+        aim = goal_class(self.goal, self.momentum)
+        return Momentum(self.rate, aim.strong) if issubclass(aim, MomentumGoal) else None
 
     @cached_property
     def factors(self) -> Factors:

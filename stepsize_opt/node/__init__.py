@@ -3,9 +3,9 @@
 from stepsize_opt.node.api import (
     CvxpyForm as CvxpyForm,
     optimal_stepsize as optimal_stepsize,
-    read_problem as read_problem,
     to_cvxpy as to_cvxpy,
 )
 from stepsize_opt.node.checks import StepsizeCheck as StepsizeCheck, certify as certify
+from stepsize_opt.node.question import read_problem as read_problem
 from stepsize_opt.node.reductions import scaled_program as scaled_program
 from stepsize_opt.node.result import StepsizeResult as StepsizeResult

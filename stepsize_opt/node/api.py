@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from stepsize_opt.goals import Goal, GoalName
-from stepsize_opt.inputs import Structure, pattern_of, solve_settings
-from stepsize_opt.methods import Algorithm, Method, get_method
+from stepsize_opt.inputs import Structure, solve_settings
+from stepsize_opt.methods import Algorithm
+from stepsize_opt.node.assemble import assemble
 from stepsize_opt.node.large import large_stepsize
-from stepsize_opt.node.momentum import MomentumGoal
+from stepsize_opt.node.question import Question
 from stepsize_opt.node.reductions import reduce_problem
 from stepsize_opt.node.result import StepsizeResult
-from stepsize_opt.node.solve import assemble, chosen_solver, processes, solve_all, start_of
-from stepsize_opt.sketches import Sketch, read_sketch
-from stepsize_opt.smoothness import Smoothness, proved_smoothness, read_smoothness
+from stepsize_opt.node.solve import check_start, chosen_solver, processes, solve_all, start_of
+from stepsize_opt.sketches import Sketch
+from stepsize_opt.smoothness import proved_smoothness
 from stepsize_solvers import SolverChoice
 from stepsize_solvers.conic import choose_lift, conic_model
 from stepsize_solvers.numerics.linalg import blas_threads
@@ -26,11 +27,11 @@ from stepsize_solvers.programs import Program
 
 def optimal_stepsize(
     L: Any,
-    sketch: Sketch,
+    sketch: Sketch | str,
     *,
     algorithm: Algorithm = "det-CGD1",
     structure: Structure = "full",
-    goal: GoalName = "paper",
+    goal: GoalName | Goal = "paper",
     strong_convexity: Any = None,
     momentum: bool = False,
     solver: SolverChoice = "auto",
@@ -62,7 +63,7 @@ def optimal_stepsize(
         or a ``LowRankPlusDiagonal``, for which ``result.D`` is an operator and nothing of size d×d is formed.
         From an ``EstimatedSmoothness`` the result is labelled ``certified=False``: its proofs are about the estimate.
     sketch
-        The distribution of S (or T), for example ``RandK(d, k)``.
+        The distribution of S (or T), for example ``RandK(d, k)``, or its text ``"randk:8"``.
     algorithm
         ``"det-CGD1"``, ``"det-CGD2"``, or another name or method that ``get_method`` takes.
     structure
@@ -72,7 +73,7 @@ def optimal_stepsize(
         ``"descent"``, the largest det H: bounds that mean in the norm of H and never needs more rounds than
         ``"paper"``.  ``"euclidean"``, the largest t with H ⪰ tI: bounds the mean of E‖∇f‖² in the Euclidean norm.
         ``"linear"``, the largest t with H ⪰ tM⁻¹, for strongly convex f: E f(x^K) − f* ≤ (1 − t)^K Δ⁰.
-        ``"convex"``, for convex f, needs ``momentum=True``.
+        ``"convex"``, for convex f, needs ``momentum=True``.  Or a ``Goal`` of your own.
     strong_convexity
         M of ``"linear"``, 0 ≺ M ⪯ ∇²f: a d×d matrix, or a number μ for μI.
     momentum
@@ -125,49 +126,16 @@ def optimal_stepsize(
     ('optimal', [0.5, 0.125])
     """
     settings = solve_settings(tol=tol, verbose=verbose, time_limit=time_limit, max_iters=max_iters, options=options)
-    method = get_method(algorithm)
-    workers = processes(n_jobs)
-    smoothness = read_problem(L, sketch)
-    asked = Goal.read(goal, strong_convexity, sketch.d, momentum=momentum)
-    if warm_start is not None and not isinstance(warm_start, StepsizeResult):
-        msg = f"warm_start must be a StepsizeResult of an earlier call or None, got {type(warm_start).__name__}"
-        raise TypeError(msg)
-    chosen = chosen_solver(solver, settings)
-    if warm_start is not None and warm_start.d != sketch.d:
-        msg = f"warm_start is for d={warm_start.d} but L is {sketch.d}×{sketch.d}"
-        raise ValueError(msg)
-    if warm_start is not None and warm_start.multiplier is None and smoothness.is_formed:
-        msg = "warm_start is of a LowRankPlusDiagonal, whose D is an operator, but L is a matrix: leave it out"
-        raise ValueError(msg)
-    if momentum:
-        asked = MomentumGoal.of(asked, sketch.map)
-    if not smoothness.is_formed:
-        large = large_stepsize(smoothness.factored(), sketch, method, structure, asked, settings)
-        if isinstance(asked, MomentumGoal):
-            large = asked.result(large)
-        return replace(large, estimated=smoothness.estimated)
-    pattern = pattern_of(structure, sketch.d)
-    method.check([sketch])
-    with blas_threads(sketch.d):
-        reduction = reduce_problem(smoothness.formed(), sketch.map, pattern, method, goal=asked)
-        starts = [start_of(component, warm_start) for component in reduction.components]
-        pieces = solve_all(list(zip(reduction.components, starts, strict=True)), (chosen, settings), workers)
-        result = assemble(reduction, pieces, sketch, method, structure, asked, settings.tol)
-    if isinstance(asked, MomentumGoal):
-        result = asked.result(result)
-    if settings.verbose:
-        print(f"proved {result.log_det / result.d:14.9f} {result.gap:9.2e}")
-    return replace(result, estimated=smoothness.estimated)
-
-
-def read_problem(L: Any, sketch: Sketch) -> Smoothness:
-    """Return L, read, of the sketch's size; raises TypeError or ValueError for what does not fit."""
-    read_sketch(sketch)
-    smoothness = read_smoothness(L)
-    if smoothness.d != sketch.d:
-        msg = f"sketch is for d={sketch.d} but L is {smoothness.d}×{smoothness.d}"
-        raise ValueError(msg)
-    return smoothness
+    choice, workers = chosen_solver(solver, settings), processes(n_jobs)
+    question = Question.read(L, sketch, algorithm, structure, goal, strong_convexity, momentum)
+    check_start(warm_start, question)
+    if not question.L.is_formed:
+        return large_stepsize(question, settings)
+    with blas_threads(question.d):
+        reduction = reduce_problem(question)
+        tasks = [(component, start_of(component, warm_start)) for component in reduction.components]
+        solved = solve_all(tasks, (choice, settings), workers)
+        return assemble(question, reduction, solved, settings)
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,11 +160,11 @@ class CvxpyForm:
 
 def to_cvxpy(
     L: Any,
-    sketch: Sketch,
+    sketch: Sketch | str,
     *,
-    algorithm: str | Method = "det-CGD1",
+    algorithm: Algorithm = "det-CGD1",
     structure: Structure = "full",
-    goal: GoalName = "paper",
+    goal: GoalName | Goal = "paper",
     strong_convexity: Any = None,
     lift: str = "compact",
 ) -> CvxpyForm:
@@ -241,21 +209,12 @@ def to_cvxpy(
     >>> [round(float(x), 4) for x in np.diagonal(form.D.value)]
     [0.1, 0.1718]
     """
-    method = get_method(algorithm)
-    read = proved_smoothness(read_problem(L, sketch)).formed()
-    asked = Goal.read(goal, strong_convexity, sketch.d)
-    read.log_det()
-    smoothness = read.todense()
-    every = np.arange(sketch.d)
-    asked.check(smoothness, every)
-    pattern = pattern_of(structure, sketch.d)
-    method.check([sketch])
-    condition = method.condition(sketch.map)
-    B, Q = condition.inner.apply(smoothness), condition.outer
-    if asked.judges_metric:
-        floor = None if asked.M is None else np.asarray(np.linalg.inv(asked.block(every)), dtype=np.float64)
-        program = Program.descent(B, Q, pattern, floor)
-    else:
-        program = Program.single(B, Q, pattern)
+    question = Question.read(L, sketch, algorithm, structure, goal, strong_convexity)
+    smoothness = proved_smoothness(question.L).formed()
+    smoothness.log_det()
+    B = smoothness.todense()
+    question.goal.check(B, np.arange(question.d))
+    condition = question.method.condition(question.sketch.map)
+    program = question.goal.program(Program.single(condition.inner.apply(B), condition.outer, question.pattern()))
     model = conic_model(program, choose_lift(program, lift))
     return CvxpyForm(model.problem, model.X)

@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
-from stepsize_opt.goals import Goal, GoalName, goal_words
-from stepsize_opt.inputs import (
-    Shown,
-    Structure,
-    dense,
-    pattern_with,
-    read_matrix,
-)
+from stepsize_opt.goals import Goal, GoalName, Units
+from stepsize_opt.inputs import Shown, Structure, check_kind, dense, pattern_with, read_matrix
 from stepsize_opt.large import InverseStepsize, StepsizeOperator, large_problem
-from stepsize_opt.methods import Algorithm, Method, get_method
-from stepsize_opt.node.api import read_problem
-from stepsize_opt.node.momentum import MomentumGoal
+from stepsize_opt.methods import Algorithm
+from stepsize_opt.node.question import Question
 from stepsize_opt.node.reductions import Component, separate
 from stepsize_opt.node.result import StepsizeResult
 from stepsize_opt.proofs import (
@@ -31,7 +24,7 @@ from stepsize_opt.proofs import (
     finest,
 )
 from stepsize_opt.sketches import Sketch
-from stepsize_opt.smoothness import MatrixSmoothness, Smoothness
+from stepsize_opt.smoothness import MatrixSmoothness
 from stepsize_solvers.numerics.linalg import blas_threads
 from stepsize_solvers.programs import Matrix, is_identity
 
@@ -42,8 +35,8 @@ class StepsizeCheck(Shown):
 
     Attributes
     ----------
-    goal
-        By which D is judged.
+    goal_class
+        The class of the goal by which D is judged; ``goal`` is its name.
     certificate
         Of the goal, as in ``StepsizeResult``; its gap is infinite when D is infeasible.
     condition
@@ -56,22 +49,29 @@ class StepsizeCheck(Shown):
         The gap of that sD, so how many rounds D's direction costs; NaN for goals that judge H.
     estimated
         What an EstimatedSmoothness notes: the proofs are then about the estimate.  Empty for a proved L.
-    momentum
-        Whether D is judged as the stepsize of a method with momentum.
 
     Examples
     --------
     See ``certify``.
     """
 
-    goal: str
+    goal_class: type[Goal]
     certificate: Certificate
     condition: Certificate
     descent: Certificate
     largest_scale: float
     gap_when_scaled: float
     estimated: str = ""
-    momentum: bool = False
+
+    @property
+    def goal(self) -> GoalName:
+        """By which D is judged."""
+        return cast(GoalName, self.goal_class.name)
+
+    @property
+    def momentum(self) -> bool:
+        """Whether D is judged as the stepsize of a method with momentum."""
+        return self.goal_class.momentum
 
     @property
     def feasible(self) -> bool:
@@ -101,7 +101,14 @@ class StepsizeCheck(Shown):
     def summary(self) -> dict[str, Any]:
         """Return everything as plain numbers and strings (what ``--json`` prints)."""
         return {
-            **asdict(self),
+            "goal": self.goal,
+            "momentum": self.momentum,
+            "certificate": asdict(self.certificate),
+            "condition": asdict(self.condition),
+            "descent": asdict(self.descent),
+            "largest_scale": self.largest_scale,
+            "gap_when_scaled": self.gap_when_scaled,
+            "estimated": self.estimated,
             "feasible": self.feasible,
             "margin": self.margin,
             "gap": self.gap,
@@ -110,7 +117,7 @@ class StepsizeCheck(Shown):
         }
 
     def _shown(self) -> list[tuple[str, str]]:
-        c, words = self.certificate, goal_words(self.goal, self.momentum)
+        c, words = self.certificate, self.goal_class.words
         margin = f"margin {c.margin:.3e}" if math.isfinite(c.margin) else "D is not positive definite"
         rows = [
             ("goal", f"{self.goal}{' with momentum' if self.momentum else ''}"),
@@ -119,7 +126,7 @@ class StepsizeCheck(Shown):
             (f"rate {words.rate}", f"{self.rate:.9g}" if c.feasible else "none: the guarantee is not proved"),
             ("gap of D at most", f"{c.gap:.3e}"),
         ]
-        if self.goal == "paper":
+        if self.goal_class.needs_condition:
             rows += [
                 ("H = 2D − T(D) ≻ 0", _answered(self.descent)),
                 ("descent rate det(H)^(1/d)", f"{self.descent_rate:.9g}"),
@@ -145,11 +152,11 @@ def _answered(certificate: Certificate) -> str:
 def certify(
     D: Any,
     L: Any,
-    sketch: Sketch | None = None,
+    sketch: Sketch | str | None = None,
     *,
     algorithm: Algorithm | None = None,
     structure: Structure | None = None,
-    goal: GoalName | None = None,
+    goal: GoalName | Goal | None = None,
     strong_convexity: Any = None,
     momentum: bool | None = None,
     dual: Any = None,
@@ -211,92 +218,82 @@ def certify(
     ('descent', True, True)
     """
     own = D if isinstance(D, StepsizeResult) else None
-    if sketch is None:
-        sketch = _sketch_of(own)
-    if algorithm is None:
-        algorithm = "det-CGD1" if own is None else own.method
-    if structure is None:
-        structure = "full" if own is None else own.structure
-    wanted = ("paper" if own is None else own.goal) if goal is None else goal
-    method = get_method(algorithm)
-    given = read_problem(L, sketch)
+    if sketch is None and own is None:
+        msg = "certify needs sketch: only a StepsizeResult knows its own"
+        raise TypeError(msg)
+    question = Question.read(
+        L,
+        own.sketch if own is not None and sketch is None else sketch,
+        algorithm or ("det-CGD1" if own is None else own.method),
+        structure or ("full" if own is None else own.structure),
+        goal or ("paper" if own is None else own.goal),
+        strong_convexity,
+        own is not None and own.momentum if momentum is None else momentum,
+    )
     raw = D if own is None else own.D
-    if isinstance(raw, InverseStepsize) and not given.is_formed and structure == "full" and not momentum:
-        inverse = _certify_inverse(raw, given, sketch, method)
-        # A feasible sD has s ≤ e^gap: up to here 1 is the largest scale.
-        if inverse is not None and inverse.is_optimal(_AT_THE_BOUNDARY) and wanted in ("paper", "descent"):
-            # D ⪯ 𝒫(L)⁻¹ makes H ⪰ D, and no D and no H of any D exceed 𝒫(L)⁻¹.
-            descent = replace(inverse, margin=1.0 + inverse.margin)
-            certificate = descent if wanted == "descent" else inverse
-            gap = math.nan if wanted == "descent" else inverse.gap
-            return StepsizeCheck(wanted, certificate, inverse, descent, 1.0, gap, given.estimated)
-    smoothness = given.formed() if given.is_formed else MatrixSmoothness(given.todense(), given.estimated)
-    stepsize = dense(read_matrix("D", raw.todense() if isinstance(raw, StepsizeOperator) else raw))
-    if len(stepsize) != sketch.d:
-        msg = f"D is {len(stepsize)}×{len(stepsize)} but L is {sketch.d}×{sketch.d}"
-        raise ValueError(msg)
-    if momentum is None:
-        momentum = own is not None and own.momentum
-    asked = Goal.read(wanted, strong_convexity, sketch.d, momentum=momentum)
-    if momentum:
-        asked = MomentumGoal.of(asked, sketch.map)
-    reference = None
-    if optimum is not None:
-        if dual is not None:
-            msg = "dual and optimum both give a multiplier: leave one of them out"
-            raise ValueError(msg)
-        dual, reference = _multiplier_of(optimum, asked, sketch.d)
-    elif dual is None and own is not None and (own.goal, own.momentum) == (asked.name, momentum):
-        dual = own.dual
-    Z = None if dual is None else _read_dual(dual, sketch.d)
-    pattern = pattern_with(structure, stepsize)
-    method.check([sketch])
-    with blas_threads(sketch.d):
-        reduction = separate(smoothness, sketch.map, pattern, method, stepsize, asked)
-        found = [_check_piece(piece, stepsize, Z, reference, asked) for piece in reduction.components]
-    together = Certificate.combine if asked.M is None else Certificate.weakest
-    certificate = asked.proved(together([piece.certificate for piece in found])).bounded(reduction.log_limit(sketch))
-    if isinstance(asked, MomentumGoal):
-        certificate = asked.certificate_of_t(certificate)
-    scale = min(piece.largest_scale for piece in found)
+    inverse = _check_inverse(raw, question) if isinstance(raw, InverseStepsize) else None
+    if inverse is not None:
+        return inverse
+    return _check(question, _read_stepsize(raw, question.d), *_multiplier(question, own, dual, optimum))
+
+
+def _check(question: Question, D: Matrix, Z: Matrix | None, reference: Matrix | None) -> StepsizeCheck:
+    """Check a matrix, with a multiplier and the D that it belongs to."""
+    L, goal = question.L, question.goal
+    if not L.is_formed:
+        question = replace(question, L=MatrixSmoothness(L.todense(), L.estimated))
+    question.pattern()
+    with blas_threads(question.d):
+        reduction = separate(question, pattern_with(question.structure, D), D)
+        checked = [_check_component(one, D, Z, reference) for one in reduction.components]
+        log_limit = question.log_limit(reduction.groups)
+    parts, conditions, metrics, scales = zip(*checked, strict=True)
+    certificate, scale = goal.combine(parts).bounded(log_limit), min(scales)
     if not math.isfinite(scale):
         msg = "D is so small that the largest feasible multiple of it is beyond what float64 holds; scale D up"
         raise ValueError(msg)
-    condition = Certificate.combine([piece.condition for piece in found])
-    descent = Certificate.combine([piece.descent for piece in found])
-    gap = math.nan if asked.judges_metric else _gap_when_scaled(certificate, scale)
-    return StepsizeCheck(asked.name, certificate, condition, descent, scale, gap, given.estimated, momentum)
+    condition, descent = Certificate.combine(conditions), Certificate.combine(metrics)
+    gap = _gap_when_scaled(certificate, scale) if goal.needs_condition else math.nan
+    return StepsizeCheck(type(goal), certificate, condition, descent, scale, gap, L.estimated)
+
+
+def _read_stepsize(D: Any, d: int) -> Matrix:
+    stepsize = dense(read_matrix("D", D.todense() if isinstance(D, StepsizeOperator) else D))
+    if len(stepsize) != d:
+        msg = f"D is {len(stepsize)}×{len(stepsize)} but L is {d}×{d}"
+        raise ValueError(msg)
+    return stepsize
 
 
 _AT_THE_BOUNDARY = 1e-9
 
 
-def _certify_inverse(D: InverseStepsize, L: Smoothness, sketch: Sketch, method: Method) -> Certificate | None:
-    """Certify the operator that a large det-CGD2 result holds; None where only the dense matrices decide.
+def _check_inverse(D: InverseStepsize, question: Question) -> StepsizeCheck | None:
+    """Check the operator that a large det-CGD2 result holds; None where only the dense matrices decide.
 
     Its rounding to a dense matrix lies on both sides of the boundary D = 𝒫(L)⁻¹, so that nothing is proved of that.
     """
-    condition = method.condition(sketch.map)
-    if L.is_formed or D.shape[0] != L.d or not is_identity(condition.outer):
+    L, goal = question.L, question.goal
+    condition = question.method.condition(question.sketch.map)
+    best = goal.is_determinant and goal.under_inverse(question.structure) == "full"
+    if L.is_formed or D.shape[0] != L.d or not best or not is_identity(condition.outer):
         return None
     try:
-        problem = large_problem(L.factored(), sketch.map)
+        problem = large_problem(L.factored(), question.sketch.map)
     except ValueError:  # a law that takes a dense L only
         return None
-    if not isinstance(problem.condition, LowRankCondition):
-        return None
     near = D.scaled(problem.power)
-    if not np.array_equal(near.U, problem.condition.U):
+    if not isinstance(problem.condition, LowRankCondition) or not np.array_equal(near.U, problem.condition.U):
         return None
-    found = problem.condition.certify_inverse(near.p, near.C)
-    return None if found is None else found.moved(-2 * problem.power * L.d)
-
-
-def _sketch_of(own: StepsizeResult | None) -> Sketch:
-    if own is None:
-        msg = "certify needs sketch: only a StepsizeResult knows its own"
-        raise TypeError(msg)
-    return own.sketch
+    proved = problem.condition.certify_inverse(near.p, near.C)
+    # A feasible sD has s ≤ e^gap: up to here 1 is the largest scale.
+    if proved is None or not proved.is_optimal(_AT_THE_BOUNDARY):
+        return None
+    inverse = proved.moved(-2 * problem.power * L.d)
+    # D ⪯ 𝒫(L)⁻¹ makes H ⪰ D, and no D and no H of any D exceed 𝒫(L)⁻¹.
+    descent = replace(inverse, margin=1.0 + inverse.margin)
+    certificate, gap = (inverse, inverse.gap) if goal.needs_condition else (descent, math.nan)
+    return StepsizeCheck(type(goal), certificate, inverse, descent, 1.0, gap, L.estimated)
 
 
 def _gap_when_scaled(certificate: Certificate, scale: float) -> float:
@@ -307,87 +304,93 @@ def _gap_when_scaled(certificate: Certificate, scale: float) -> float:
     return max(0.0, certificate.upper_bound - certificate.log_det - d * math.log(scale)) / d
 
 
-def _multiplier_of(optimum: Any, asked: Goal, d: int) -> tuple[Matrix, Matrix]:
-    """Return the multiplier of a result and its D; raise TypeError or ValueError for one of another question."""
-    if not isinstance(optimum, StepsizeResult):
-        msg = f"optimum must be the StepsizeResult of optimal_stepsize, got {type(optimum).__name__}"
-        raise TypeError(msg)
-    if (optimum.goal, optimum.momentum, optimum.d) != (asked.name, asked.momentum, d):
-        msg = (
-            f"optimum is for goal={optimum.goal!r}, momentum={optimum.momentum}, d={optimum.d}, but D is judged by "
-            f"goal={asked.name!r}, momentum={asked.momentum}, d={d}: solve this question for it"
-        )
-        raise ValueError(msg)
-    if optimum.dual is None:
-        msg = "optimum has no multiplier, because its L was never made dense: solve with L.todense()"
-        raise ValueError(msg)
-    return optimum.dual, optimum.D
-
-
-def _read_dual(dual: Any, d: int) -> Matrix:
+def _multiplier(
+    question: Question, own: StepsizeResult | None, dual: Any, optimum: Any
+) -> tuple[Matrix | None, Matrix | None]:
+    """Return a multiplier for the goal, and the D that it belongs to; raise TypeError or ValueError for a wrong one."""
+    goal, d = question.goal, question.d
+    if optimum is not None:
+        check_kind("optimum", optimum, StepsizeResult, " that optimal_stepsize returned")
+        if dual is not None:
+            msg = "dual and optimum both give a multiplier: leave one of them out"
+            raise ValueError(msg)
+        if (optimum.goal_class, optimum.d) != (type(goal), d):
+            msg = (
+                f"optimum is for goal={optimum.goal!r}, momentum={optimum.momentum}, d={optimum.d}, but D is judged by "
+                f"goal={goal.name!r}, momentum={goal.momentum}, d={d}: solve this question for it"
+            )
+            raise ValueError(msg)
+        if optimum.dual is None:
+            msg = "optimum has no multiplier, because its L was never made dense: solve with L.todense()"
+            raise ValueError(msg)
+        return optimum.dual, optimum.D
+    if dual is None:
+        return (own.dual if own is not None and own.goal_class is type(goal) else None), None
     Z = dense(read_matrix("dual", dual))
     if len(Z) != d:
         msg = f"dual is {len(Z)}×{len(Z)} but L is {d}×{d}"
         raise ValueError(msg)
-    return Z
+    return Z, None
 
 
 # Multiples of the scaled stepsize further from one than this are judged by a multiple that is nearer.
 _NEAR_ONE = 300
 
 
-@dataclass(frozen=True)
-class _CheckedPiece:
-    """The certificates of the part of D that belongs to a piece, and the largest s with sD within the condition."""
+def _check_component(
+    component: Component, stepsize: Matrix, Z: Matrix | None, reference: Matrix | None
+) -> tuple[Certificate, Certificate, Certificate, float]:
+    """Check the part of a given stepsize that belongs to a component.
 
-    certificate: Certificate
-    condition: Certificate
-    descent: Certificate
-    largest_scale: float
-
-
-def _check_piece(
-    piece: Component, stepsize: Matrix, Z: Matrix | None, reference: Matrix | None, goal: Goal
-) -> _CheckedPiece:
-    """Check the part D of a given stepsize that belongs to a piece.
-
-    Z: a multiplier of the goal; reference: the D that belongs to it, at which its bound is best.
-
-    With X near one and D = 2ⁿX in scaled coordinates, the feasible multiples of X form an interval that starts at 0:
-    a D that is far from one is feasible if 2ᵐX is for an m > n, and infeasible if 2ᵐX is for an m < n.
+    Returns the certificates of the goal, of T(D) ⪯ D and of H, and the largest s with sD within the condition.  With X
+    near one and D = 2ⁿX in scaled coordinates, the feasible multiples of X form an interval that starts at 0: a D that
+    is far from one is feasible if 2ᵐX is for an m > n, and infeasible if 2ᵐX is for an m < n.
+    Z: a multiplier of the goal; reference: the D that it belongs to, at which its bound is best.
     """
-    part, program = np.ix_(piece.indices, piece.indices), piece.single
+    units, program, goal = component.units, component.condition, component.goal
+    part = np.ix_(units.indices, units.indices)
     nothing = Certificate(False, -math.inf, -math.inf, math.inf, program.d)
-    dual = None if Z is None else piece.dual_near_one(Z[part])
-    X, n = piece.near_one(stepsize[part])
-    edge_point = None if X is None else closest(program, X)
-    if X is None or edge_point is None:
-        return _CheckedPiece(nothing, nothing, nothing, 0.0)
-    inside = edge_point.D
-    s = float(np.trace(inside) / np.trace(X))
+    X, n = _near_one(stepsize[part], units)
+    inside = None if X is None else closest(program, X)
+    if X is None or inside is None:
+        return nothing, nothing, nothing, 0.0
+    s = float(np.trace(inside.D) / np.trace(X))
     edge = math.floor(math.log2(s))
     m = n if abs(n) <= _NEAR_ONE else min(max(n, edge - 1), edge + 2)
     D = np.ldexp(X, m)
-    of_condition = None if goal.judges_metric else dual
-    others = (inside,) if reference is None else (inside, piece.scaling.over(reference[part]))
-    condition = (
-        finest(program, D).certificate(of_condition, others=others).multiplied(n - m).rescaled(piece.scaling.factors)
-    )
-    descent = reached = nothing
-    if m == n:
-        metric = Descent(program, D)
-        descent = metric.certificate(dual if goal.name == "descent" else None).rescaled(piece.scaling.factors)
-        if piece.bound is not None:
-            t = metric.floor_certificate(dual, piece.bound.M)
-            reached = t.moved(-piece.bound.shift * program.d)
+    at = finest(program, D)
+    dual = None if Z is None else _dual_near_one(Z[part], units)
+    others = [inside.D, *([] if reference is None else [units.scaling.over(reference[part])])]
+    metric = Descent(program, D) if m == n else None
+    certificate = goal.judge(at, metric, dual, others).multiplied(n - m).moved(goal.power(units))
+    condition = certificate
+    if not goal.needs_condition:
+        condition = at.certificate(None, others=others).multiplied(n - m).moved(units.power)
+    descent = nothing if metric is None else metric.certificate(None).moved(units.power)
     if not descent.feasible and condition.feasible:
         # T(D) ⪯ D makes H ⪰ D.
         descent = replace(condition, margin=1.0 + condition.margin, upper_bound=math.inf)
     # A scale beyond the range of float64 is rounded towards zero, and so stays feasible.
     with np.errstate(over="ignore"):
         largest = float(np.nextafter(np.ldexp(s, -n), 0.0)) if abs(n) > _NEAR_ONE else math.ldexp(s, -n)
-    if piece.bound is not None:
-        certificate = reached
-    else:
-        certificate = descent if goal.name == "descent" else condition
-    return _CheckedPiece(certificate, condition, descent, largest)
+    return certificate, condition, descent, largest
+
+
+def _near_one(D: Matrix, units: Units) -> tuple[Matrix | None, int]:
+    """Return X and n with D = 2ⁿΛXΛ and a largest diagonal entry of X in [½, 1); None beyond float64."""
+    e, diagonal = units.scaling.exponents, D.diagonal()
+    if not diagonal.min() > 0.0:
+        return None, 0
+    n = int((np.frexp(diagonal)[1] - 2 * e).max())
+    shift = e[:, None] + e + n
+    X = np.ldexp(D, -shift)
+    return (X if np.array_equal(np.ldexp(X, shift), D) else None), n
+
+
+def _dual_near_one(Z: Matrix, units: Units) -> Matrix:
+    """Return an original multiplier in the scaled coordinates, times a power of two: any is as good."""
+    e = units.scaling.exponents
+    shift = e[:, None] + e
+    used = Z != 0.0
+    top = int((np.frexp(Z)[1] + shift)[used].max()) if used.any() else 0
+    return np.asarray(np.ldexp(Z, shift - top))

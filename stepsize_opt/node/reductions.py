@@ -36,30 +36,26 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import TypeVar
 
 import numpy as np
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
-from stepsize_opt.goals import PAPER, CurvatureBound, Goal
-from stepsize_opt.inputs import LARGEST_SPREAD, Scaling, Symmetric, dense, out_of_range
+from stepsize_opt.goals import Goal, Units, stepsize_out_of_range
+from stepsize_opt.inputs import LARGEST_SPREAD, Scaling, Symmetric, dense
 from stepsize_opt.methods import Condition, Method
+from stepsize_opt.node.question import Question
 from stepsize_opt.proofs import (
     LARGEST_COEFFICIENT,
     SMALLEST_NORMAL,
     UNIT,
     Certificate,
     Enclosed,
-    Evaluation,
     coefficient_roundings,
     image,
-    log_det_power,
     twice_gamma,
 )
-from stepsize_opt.sketches import Sketch
-from stepsize_opt.smoothness import LimitBounds, MatrixSmoothness
+from stepsize_opt.smoothness import MatrixSmoothness
 from stepsize_solvers.programs import (
     Indices,
     Matrix,
@@ -72,8 +68,16 @@ from stepsize_solvers.programs import (
     is_identity,
 )
 
-NO_UNDERFLOW = 2.0**-1000  # far above the smallest normal number
-Proved = TypeVar("Proved", bound=Evaluation)
+_NO_UNDERFLOW = 2.0**-1000  # far above the smallest normal number
+
+
+@dataclass(frozen=True, eq=False)
+class Component:
+    """A connected piece to be solved: its units, the condition 𝒬(DBD) ⪯ D and the goal in them."""
+
+    units: Units
+    condition: Program
+    goal: Goal
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,216 +100,81 @@ class Piece:
     message: str = ""
 
 
-@dataclass(frozen=True, eq=False)
-class Singletons:
-    """Coordinates that stand alone: maximise Σ log D_j subject to w̄_j D_j ≤ 1, solved by D_j = 1/w̄_j.
-
-    weights: w_j = q_j B_jj in scaled coordinates, rounded; error: |w̄_j − w_j| ≤ error_j w_j for w̄_j without rounding.
-    scaling: the stepsize in the original units is Λ_j² D_j.
-    """
-
-    indices: Indices
-    weights: Vector
-    error: Vector
-    scaling: Scaling
-    curvature: Vector | None = None  # M_jj, for the largest t with D_j ≥ t/M_jj
-
-    def solve(self) -> Piece:
-        """Solve in the original units.
-
-        Raises ValueError for a stepsize that float64 does not hold.
-        """
-        inside = (self.weights >= SMALLEST_NORMAL) & (self.weights <= 1.0 / SMALLEST_NORMAL) & (self.error < 0.25)
-        weights = np.where(inside, self.weights, 1.0)
-        # The quotient and the products round by a few units; the rest lets the general check of the condition, whose
-        # error bounds are wider, see it too.
-        scaled = (1.0 - 2.0 * self.error - 40.0 * UNIT) / weights
-        with np.errstate(over="ignore"):
-            D = self.scaling.times(scaled)
-        inside &= (D >= SMALLEST_NORMAL) & np.isfinite(D)
-        if not inside.all():
-            raise stepsize_out_of_range(int(self.indices[~inside][0]))
-        lower, upper = np.log(scaled), -np.log(weights * (1.0 - 2.0 * self.error))
-        margin = float(np.min(1.0 - weights * scaled))
-        # Rounding of the logarithms (one ulp each), of their arguments and of the exact sums.
-        slack = UNIT * (8.0 * len(D) + 4.0 * float(np.abs(lower).sum()))
-        below, above = math.fsum(lower) - slack, math.fsum(upper) + slack
-        certificate = Certificate(True, margin, below, above, len(D)).rescaled(self.scaling.factors)
-        reached = certificate
-        if self.curvature is not None:
-            # log t = min_j log M_jj + 2 log Λ_j + log D̃_j, each logarithm and sum rounded once.
-            shift = np.log(self.curvature) + 2.0 * np.log(self.scaling.factors)
-            sizes = np.abs(np.log(self.curvature)) + np.abs(2.0 * np.log(self.scaling.factors)) + np.abs(lower)
-            loss = 16.0 * UNIT * (1.0 + sizes)
-            low, high = (len(D) * float((end + shift).min()) for end in (lower - loss, upper + loss))
-            reached = Certificate(True, margin, low, high, len(D))
-        # w̄D ≤ 1 makes H = D(2 − w̄D) ≥ D, and H ≤ 1/w̄.
-        return Piece(self.indices, D, self.scaling.over(weights), reached, certificate)
-
-
-@dataclass(frozen=True, eq=False)
-class Component:
-    """One connected piece: the scaled program and how its answer goes back, D[indices, indices] = Λ D̃ Λ."""
-
-    indices: Indices
-    scaling: Scaling
-    program: Program
-    single: Program  # of the condition 𝒬(DBD) ⪯ D alone, by which D is proved
-    bound: CurvatureBound | None = None
-
-    @cached_property
-    def power(self) -> int:
-        """n with det D = 2ⁿ det D̃."""
-        return log_det_power(self.scaling.factors)
-
-    @property
-    def log_shift(self) -> float:
-        """What log det D / d, or log t where there is an M, exceeds that of the scaled program by."""
-        power = self.power / self.program.d if self.bound is None else -self.bound.shift
-        return power * math.log(2.0)
-
-    def near_one(self, D: Matrix) -> tuple[Matrix | None, int]:
-        """Return X and n with D = 2ⁿΛXΛ and a largest diagonal entry of X in [½, 1); None beyond float64."""
-        e = self.scaling.exponents
-        diagonal = D.diagonal()
-        if not diagonal.min() > 0.0:
-            return None, 0
-        n = int((np.frexp(diagonal)[1] - 2 * e).max())
-        shift = e[:, None] + e + n
-        X = np.ldexp(D, -shift)
-        return (X if np.array_equal(np.ldexp(X, shift), D) else None), n
-
-    def dual_near_one(self, Z: Matrix) -> Matrix:
-        """Return an original multiplier in the scaled coordinates, times a power of two: any is as good."""
-        e = self.scaling.exponents
-        shift = e[:, None] + e
-        used = Z != 0.0
-        top = int((np.frexp(Z)[1] + shift)[used].max()) if used.any() else 0
-        return np.asarray(np.ldexp(Z, shift - top))
-
-    def in_original_units(self, at: Proved) -> tuple[Proved, Matrix]:
-        """Return the stepsize as float64 holds it, in the scaled and in the original coordinates.
-
-        Proved feasible again if the range of float64 changed it; raises ValueError if that is not possible.
-        """
-        with np.errstate(over="ignore"):
-            D = self.scaling.times(at.D)
-        size = np.abs(D)
-        if size.min() > NO_UNDERFLOW and size.max() < 1.0 / NO_UNDERFLOW:
-            return at, D
-        back = self.scaling.over(D)
-        inside = (D.diagonal() >= SMALLEST_NORMAL) & np.isfinite(D.diagonal())
-        if inside.all() and (back != at.D).any():
-            at = at.elsewhere(back)  # entries between coordinates became subnormal or zero
-        if not (inside.all() and at.feasible):
-            raise stepsize_out_of_range(int(self.indices[np.argmin(inside)]))
-        return at, D
-
-
-def stepsize_out_of_range(coordinate: int) -> ValueError:
-    """Return the error for a stepsize outside the range of float64."""
-    what = f"the best stepsize of coordinate {coordinate}"
-    return out_of_range(what)
-
-
 @dataclass
 class Reduction:
-    """The pieces of a problem, the names of the reductions that made them, and what the limit takes from L."""
+    """The pieces of a problem, solved or not, the groups of coordinates that L leaves apart, and what was reduced."""
 
     components: list[Component] = field(default_factory=list)
-    singletons: list[Singletons] = field(default_factory=list)
+    solved: list[Piece] = field(default_factory=list)
+    groups: list[Indices] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    limits: list[LimitBounds] = field(default_factory=list)
 
-    def log_limit(self, sketch: Sketch) -> float:
-        """Return d log of the limit for draws as sparse as the sketch's, from above; +∞ where E[S] = I is not exact."""
-        if not sketch.is_exactly_unbiased:
-            return math.inf
-        return LimitBounds.combine(self.limits).log_bound(sketch.expected_rank)
-
-    def note(self, text: str) -> None:
-        if text not in self.notes:
+    def note(self, text: str | None) -> None:
+        if text and text not in self.notes:
             self.notes.append(text)
 
 
-def reduce_problem(
-    L: MatrixSmoothness, Q: PositiveMap, pattern: Pattern, method: Method, *, goal: Goal = PAPER
-) -> Reduction:
+def reduce_problem(question: Question) -> Reduction:
     """Reduce the problem of one node.
 
     Raises ValueError when L is not positive definite, or M of the goal is not between 0 and L.
     """
-    out = Reduction()
-    total = 0
-    for indices in _groups(L.matrix, _maps(Q, method), pattern, goal.edges):
-        total += 1
-        block = _proved_block(L, indices, goal, out)
-        _reduce_block(block, _restricted(Q, indices), pattern.restrict(indices), method, indices, goal, out)
-    if total > 1:
-        out.notes.insert(0, f"L splits into {total} connected components")
+    L, law, method, goal = question.L.formed(), question.sketch.map, question.method, question.goal
+    pattern = question.pattern()
+    out = Reduction(groups=list(_groups(L.matrix, _maps(law, method), pattern, goal.edges)))
+    for indices in out.groups:
+        block = _proved_block(L, indices, goal)
+        _reduce_block(block, _restricted(law, indices), pattern.restrict(indices), method, indices, goal, out)
+    if len(out.groups) > 1:
+        out.notes.insert(0, f"L splits into {len(out.groups)} connected components")
     return out
 
 
-def separate(
-    L: MatrixSmoothness, Q: PositiveMap, pattern: Pattern, method: Method, D: Matrix, goal: Goal = PAPER
-) -> Reduction:
+def separate(question: Question, pattern: Pattern, D: Matrix) -> Reduction:
     """Separate the *check* of a given D into pieces: nothing in L, the sketch, the pattern, D or M connects two."""
-    out = Reduction()
+    L, law, method, goal = question.L.formed(), question.sketch.map, question.method, question.goal
     edges = D if goal.edges is None else np.abs(D) + np.abs(dense(goal.edges))
-    for indices in _groups(L.matrix, _maps(Q, method), pattern, edges):
-        block = _proved_block(L, indices, goal, out)
-        part, sub = _restricted(Q, indices), pattern.restrict(indices)
+    out = Reduction(groups=list(_groups(L.matrix, _maps(law, method), pattern, edges)))
+    for indices in out.groups:
+        block = _proved_block(L, indices, goal)
+        part, sub = _restricted(law, indices), pattern.restrict(indices)
         condition = method.condition(part, commutes=sub.commutes_with(part))
         program, scaling = scaled_program(block, condition, sub)
-        bound = goal.curvature_bound(indices, scaling)
-        out.components.append(Component(indices, scaling, program, program, bound))
+        out.components.append(_component(indices, scaling, program, goal))
     return out
 
 
-def _proved_block(L: MatrixSmoothness, indices: Indices, goal: Goal, out: Reduction) -> Matrix:
-    """Return the block of some coordinates, proved to lie between M and infinity; note what the limit takes from it."""
+def _proved_block(L: MatrixSmoothness, indices: Indices, goal: Goal) -> Matrix:
+    """Return the block of some coordinates, proved to be positive definite and to go with the goal."""
     block = L.block(indices)
     L.log_det(indices)
     goal.check(block, indices)
-    out.limits.append(L.bounds(goal.curvature(indices), indices, momentum=goal.momentum))
     return block
 
 
+def _component(indices: Indices, scaling: Scaling, condition: Program, goal: Goal) -> Component:
+    units = Units(indices, scaling)
+    return Component(units, condition, goal.at(units))
+
+
 def _reduce_block(
-    L: Matrix,
-    law: PositiveMap,
-    pattern: Pattern,
-    method: Method,
-    indices: Indices,
-    goal: Goal,
-    out: Reduction,
+    L: Matrix, law: PositiveMap, pattern: Pattern, method: Method, indices: Indices, goal: Goal, out: Reduction
 ) -> None:
     condition = method.condition(law, commutes=pattern.commutes_with(law))
     quadratic, Q = _rounded_image(condition.inner, L), condition.outer
-    B = quadratic.B
-    if condition.words:
-        out.note(condition.words)
-    pieces = [np.arange(len(B))]
-    if not (B is L and Q is law):  # what L and the law connect has been found
-        edges = None if goal.edges is None else goal.block(indices)
-        pieces = list(_groups(B, [Q], pattern, edges))
+    out.note(condition.words)
+    pieces = [np.arange(len(L))]
+    if not (quadratic.B is L and Q is law):  # what L and the law connect has been found
+        edges = None if goal.edges is None else dense(goal.edges[indices][:, indices])
+        pieces = list(_groups(quadratic.B, [Q], pattern, edges))
     if len(pieces) > 1:
         out.note("E[SLS] splits into more components than L")
     alone = [piece for piece in pieces if piece.size == 1]
     if alone:
-        single = np.concatenate(alone)
-        diagonal = np.diagonal(B)[single]
-        with np.errstate(over="ignore"):  # an infinite weight is refused
-            weights = Q.diagonal_action[single] * diagonal
-        error = np.full(len(single), twice_gamma(coefficient_roundings(Q) + 2))
-        if quadratic.slack is not None:
-            error += quadratic.slack[single] / diagonal
+        places = np.concatenate(alone)
+        out.solved.append(_alone(quadratic, Q, places, indices[places], goal))
         if pattern.W is not None:
             out.note("closed form for a fixed direction")
-        alone_in = indices[single]
-        out.singletons.append(
-            Singletons(alone_in, weights, error, Scaling(quadratic.scale[single]), goal.diagonal(alone_in))
-        )
         out.note("closed form for coordinates that stand alone")
     for piece in pieces:
         if piece.size == 1:
@@ -316,20 +185,37 @@ def _reduce_block(
         out.components.append(_component(indices[piece], scaling, program, goal))
 
 
-def _component(indices: Indices, scaling: Scaling, program: Program, goal: Goal) -> Component:
-    """Return the piece with the objective that the goal asks for."""
-    if not goal.judges_metric:
-        return Component(indices, scaling, program, program)
-    bound = goal.curvature_bound(indices, scaling)
-    return Component(indices, scaling, descent_program(program, bound), program, bound)
+def _alone(quadratic: _Quadratic, Q: PositiveMap, places: Indices, indices: Indices, goal: Goal) -> Piece:
+    """Solve coordinates that stand alone, ``indices`` of the whole: maximise Σ log D_j subject to w̄_j D_j ≤ 1.
 
-
-def descent_program(program: Program, bound: CurvatureBound | None = None) -> Program:
-    """Return the program of the descent metric that belongs to the condition of a program."""
-    condition = program.condition
-    assert condition is not None and condition.B is not None
-    E = None if bound is None else bound.inverse
-    return Program.descent(condition.B, condition.Q, program.pattern, E, condition.B_slack)
+    D_j = 1/w̄_j with w̄_j = q_j B̄_jj; w_j is w̄_j in scaled coordinates, rounded: |w̄_j − w_j| ≤ error_j w_j.
+    Raises ValueError for a stepsize that float64 does not hold.
+    """
+    diagonal, scaling = np.diagonal(quadratic.B)[places], Scaling(quadratic.scale[places])
+    with np.errstate(over="ignore"):  # an infinite weight is refused
+        weights = Q.diagonal_action[places] * diagonal
+    error = np.full(len(weights), twice_gamma(coefficient_roundings(Q) + 2))
+    if quadratic.slack is not None:
+        error += quadratic.slack[places] / diagonal
+    inside = (weights >= SMALLEST_NORMAL) & (weights <= 1.0 / SMALLEST_NORMAL) & (error < 0.25)
+    weights = np.where(inside, weights, 1.0)
+    # The quotient and the products round by a few units; the rest lets the general check of the condition, whose
+    # error bounds are wider, see it too.
+    scaled = (1.0 - 2.0 * error - 40.0 * UNIT) / weights
+    with np.errstate(over="ignore"):
+        D = scaling.times(scaled)
+    inside &= (D >= SMALLEST_NORMAL) & np.isfinite(D)
+    if not inside.all():
+        raise stepsize_out_of_range(int(indices[~inside][0]))
+    lower, upper = np.log(scaled), -np.log(weights * (1.0 - 2.0 * error))
+    # Rounding of the logarithms (one ulp each), of their arguments and of the exact sums.
+    slack = UNIT * (8.0 * len(D) + 4.0 * float(np.abs(lower).sum()))
+    below, above = math.fsum(lower) - slack, math.fsum(upper) + slack
+    margin = float(np.min(1.0 - weights * scaled))
+    # w̄D ≤ 1 makes H = D(2 − w̄D) ≥ D, and H ≤ 1/w̄.
+    log_det = Certificate(True, margin, below, above, len(D)).rescaled(scaling.factors)
+    certificate = goal.of_coordinates(log_det, lower, upper, Units(indices, scaling))
+    return Piece(indices, D, scaling.over(weights), certificate, log_det)
 
 
 @dataclass(frozen=True, eq=False)
@@ -352,7 +238,7 @@ class _Quadratic:
         units = Scaling(scale)
         B = units.times(self.B)
         slack = None if self.slack is None else units.times(self.slack)
-        if not np.abs(B).min() > NO_UNDERFLOW and (units.over(B) != self.B).any():
+        if not np.abs(B).min() > _NO_UNDERFLOW and (units.over(B) != self.B).any():
             # Entries underflowed, by less than 2⁻¹⁰⁷⁴ each; 2⁻⁵² B_jj is what shifted_matrix can add to a diagonal.
             lost = len(B) * 2.0**-1070 + 2.0**-52 * B.diagonal()
             slack = lost if slack is None else slack + lost

@@ -4,20 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from stepsize_opt.goals import (
-    WORDS,
-    GoalName,
-    GoalWords,
-    coordinates_sent,
-    goal_words,
-    iterations_needed,
-    linear_iterations,
-    momentum_iterations,
-)
+from stepsize_opt.goals import Goal, GoalName, MomentumGoal, coordinates_sent, goal_class
 from stepsize_opt.inputs import LARGE, dimensions, from_fields, pattern_of, real_array
 from stepsize_opt.large import BlockStepsize, StepsizeOperator, check_stepsize, stepsize_from_arrays
 from stepsize_opt.methods import CompressedStep, DetCGD1, DetCGD2, Momentum, get_method
@@ -73,8 +64,8 @@ class StepsizeResult(Result):
         or where the sketch has E[S] = I up to rounding only, so that the theorem does not hold for it.
     tol
         The certified gap asked for.
-    goal
-        What was maximised, see ``optimal_stepsize``.
+    goal_class
+        The class of what was maximised, see ``optimal_stepsize``; ``goal`` is its name.
     satisfies_condition
         Whether T(D) ⪯ D is proved, which only the goal ``paper`` needs.
     message
@@ -82,6 +73,8 @@ class StepsizeResult(Result):
     inverse_curvature
         With momentum V ⪰ M⁻¹, a number or d×d, by which the update of z multiplies (docs/momentum.md); None without
         memory.  ``log_det`` and ``upper_bound`` are then ends of d log t, t²𝒫(V) ⪯ H.
+    gammas
+        γᵢ of ``Direction(W)``, D = Diag(γ₁W₁, …, γ_mW_m), one for each layer; empty for another structure.
 
     Examples
     --------
@@ -94,9 +87,10 @@ class StepsizeResult(Result):
     multiplier: BlockStepsize | None
     sketch: Sketch
     limit: float
-    goal: GoalName
+    goal_class: type[Goal]
     satisfies_condition: bool
     inverse_curvature: Any = None
+    gammas: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         # The last gate: no matrix leaves that float64 does not hold, no status that the certificate does not prove.
@@ -109,6 +103,11 @@ class StepsizeResult(Result):
     def d(self) -> int:
         """Size of D."""
         return self.certificate.d
+
+    @property
+    def goal(self) -> GoalName:
+        """What was maximised, see ``optimal_stepsize``."""
+        return cast(GoalName, self.goal_class.name)
 
     @property
     def _sketch_text(self) -> str:
@@ -162,7 +161,7 @@ class StepsizeResult(Result):
     @property
     def momentum(self) -> bool:
         """Whether the rate is that of a method that keeps two vectors."""
-        return self.inverse_curvature is not None
+        return self.goal_class.momentum
 
     def compressor(self) -> CompressedStep:
         """Return the method with this D as messages: ``start``, ``point``, ``draw``, ``encode`` and ``advance``.
@@ -175,7 +174,8 @@ class StepsizeResult(Result):
         if isinstance(method, DetCGD2) and pattern_of(self.structure, self.d).commutes_with(self.sketch.map):
             method = DetCGD1()  # TD = DT: one message serves both updates
         factors = CompressedStep.of(self.D, self.sketch, method).factors
-        return CompressedStep(self.sketch, factors, Momentum(self.rate, self.goal == "linear"), self.inverse_curvature)
+        strong = issubclass(self.goal_class, MomentumGoal) and self.goal_class.strong
+        return CompressedStep(self.sketch, factors, Momentum(self.rate, strong), self.inverse_curvature)
 
     def plot(self, ax: Any = None) -> Any:
         """Draw D as a heat map on matplotlib axes, new ones by default; return the axes."""
@@ -202,7 +202,7 @@ class StepsizeResult(Result):
     @property
     def guaranteed_rate(self) -> float:
         """The rate that ``iterations`` uses: ``rate``, for the goal ``paper`` the better proved one of D and of H."""
-        return max(self.rate, self.descent_rate) if self.goal == "paper" else self.rate
+        return self.goal_class.guaranteed(self.rate, self.descent_rate)
 
     @property
     def efficiency(self) -> float:
@@ -216,13 +216,9 @@ class StepsizeResult(Result):
     @property
     def guarantee_used(self) -> str:
         """What ``guaranteed_rate`` bounds, in words."""
-        if self.goal == "paper" and self.guaranteed_rate > self.rate:
-            return f"descent, {WORDS['descent'].rate}"
-        return f"{'momentum, ' if self.momentum else ''}{self.goal}, {self._words.rate}"
-
-    @property
-    def _words(self) -> GoalWords:
-        return goal_words(self.goal, self.momentum)
+        if self.guaranteed_rate > self.rate:
+            return f"descent, {goal_class('descent').words.rate}"
+        return f"{'momentum, ' if self.momentum else ''}{self.goal}, {self.goal_class.words.rate}"
 
     def iterations(
         self,
@@ -243,13 +239,13 @@ class StepsizeResult(Result):
         2‖x⁰ − x*‖² ≤ accuracy t²K(K + 3) for ``convex``, in the Euclidean norm; ``initial_distance`` is x⁰ − x* or a
         number that bounds its norm.
         """
-        given = {
+        given: dict[str, Any] = {
             "epsilon2": epsilon2,
             "initial_gap": initial_gap,
             "accuracy": accuracy,
             "initial_distance": initial_distance,
         }
-        wanted = self._words.arguments
+        wanted = self.goal_class.words.arguments
         for name, value in given.items():
             if value is not None and name not in wanted:
                 msg = f"iterations for the goal {self.goal!r} takes {' and '.join(wanted)}, not {name}"
@@ -261,19 +257,11 @@ class StepsizeResult(Result):
         if not self.guaranteed_rate > 0.0:
             msg = f"no rate above 0 is proved for this D, so no number of iterations: its status is {self.status}"
             raise ValueError(msg)
-        if self.momentum:
-            start = initial_gap if self.goal == "linear" else self._distance(initial_distance)
-            return momentum_iterations(self.goal, self.guaranteed_rate, accuracy, start)  # type: ignore[arg-type]
-        if self.goal == "linear":
-            return linear_iterations(self.guaranteed_rate, accuracy, initial_gap)  # type: ignore[arg-type]
-        return iterations_needed(self.guaranteed_rate, epsilon2, initial_gap)  # type: ignore[arg-type]
-
-    def _distance(self, distance: Any) -> Any:
-        """Return x⁰ − x* as it was given; raise ValueError for a vector of another size."""
-        if dimensions(distance) > 0 and real_array("initial_distance", distance).shape != (self.d,):
-            msg = f"initial_distance must be a number or x⁰ − x*, {self.d} finite numbers"
+        accuracy, start = (given[name] for name in wanted)
+        if dimensions(start) > 0 and real_array(wanted[1], start).shape != (self.d,):
+            msg = f"{wanted[1]} must be a number or x⁰ − x*, {self.d} finite numbers"
             raise ValueError(msg)
-        return distance
+        return self.goal_class.rounds(self.guaranteed_rate, accuracy, start)
 
     def communication(
         self,
@@ -307,7 +295,7 @@ class StepsizeResult(Result):
             ("method", f"{self.algorithm}, sketch {self._sketch_text}, {self.structure} D, d = {self.d}"),
             *self._rates(),
             ("limit", self._limit_text),
-            (self._words.feasible, f"{feasible}, margin {self.certificate.margin:.1e}"),
+            (self.goal_class.words.feasible, f"{feasible}, margin {self.certificate.margin:.1e}"),
         ]
 
     @property
@@ -319,14 +307,17 @@ class StepsizeResult(Result):
         return f"{self.limit:.9g} for rank {rank:g} {memory}, efficiency {self.efficiency:.3f}"
 
     def _rates(self) -> list[tuple[str, str]]:
-        words = self._words
-        rows = [(f"rate {words.rate}", f"{self.rate:.9g}")]
-        if self.goal != "descent":
+        aim = self.goal_class
+        rows = [(f"rate {aim.words.rate}", f"{self.rate:.9g}")]
+        if aim.needs_condition or not aim.is_determinant:
             rows.append(("descent rate det(H)^(1/d)", f"{self.descent_rate:.9g}, H = 2D − T(D)"))
+        if aim.needs_condition:
+            more = f"guarantees a rate of {self.descent_rate:.9g} or more, for the mean of E‖∇f‖² in the norm of its H"
+            rows.append(("goal='descent'", more))
         rows.append(("guarantee used", self.guarantee_used))
-        if self.goal in ("paper", "descent"):
-            rows.append((f"log det {words.judged} / d", f"{self.log_det / self.d:.9f}"))
-        if self.goal != "paper":
+        if aim.is_determinant:
+            rows.append((f"log det {aim.words.judged} / d", f"{self.log_det / self.d:.9f}"))
+        if not aim.needs_condition:
             rows.append(("condition T(D) ⪯ D", "proved" if self.satisfies_condition else "not proved, not needed"))
         return rows
 
@@ -338,8 +329,8 @@ class StepsizeResult(Result):
                 arrays["D"] = self.D
         if self.momentum:
             arrays["inverse_curvature"] = np.asarray(self.inverse_curvature)
-        meta = plain_fields(self, "stepsize", "multiplier", "sketch", "inverse_curvature")
-        return {**meta, "sketch": plain_sketch(self.sketch)}, arrays
+        meta = plain_fields(self, "stepsize", "multiplier", "sketch", "inverse_curvature", "goal_class")
+        return {**meta, "goal": self.goal, "sketch": plain_sketch(self.sketch)}, arrays
 
     @classmethod
     def _of_contents(cls, meta: dict[str, Any], arrays: dict[str, Any]) -> StepsizeResult:
@@ -349,6 +340,7 @@ class StepsizeResult(Result):
         known: dict[str, Any] = {"stepsize": stepsize, "multiplier": multiplier, "sketch": sketch}
         V = arrays.get("inverse_curvature")
         known["inverse_curvature"] = float(V) if V is not None and V.ndim == 0 else V
+        known["goal_class"] = goal_class(meta["goal"], momentum=V is not None)
         known |= {"method": get_method(meta["algorithm"]), "structure": structure_of_plain(meta["structure"], D)}
         return from_fields(StepsizeResult, meta, **known)
 

@@ -11,12 +11,9 @@ from typing import Any, Literal, TypeAlias
 from stepsize_opt.clients import optimal_distributed_stepsize
 from stepsize_opt.goals import (
     METRIC_GOALS,
-    WORDS,
     GoalName,
     coordinates_sent,
-    iterations_needed,
-    linear_iterations,
-    momentum_iterations,
+    goal_class,
 )
 from stepsize_opt.inputs import items, positive_number
 from stepsize_opt.limit import compression_limit, optimal_method, read_limit
@@ -73,10 +70,7 @@ class Target:
         if not rate > 0.0:
             msg = "no rate above 0 is proved of its D in float64"
             raise Unproved(msg)
-        if momentum:
-            return momentum_iterations(self.goal, rate, self.accuracy, self.initial_gap)
-        needed = linear_iterations if self.goal == "linear" else iterations_needed
-        return needed(rate, self.accuracy, self.initial_gap)
+        return goal_class(self.goal, momentum).rounds(rate, self.accuracy, self.initial_gap)
 
 
 def plan(
@@ -418,7 +412,7 @@ def _goals(goal: Any) -> list[GoalName]:
 
 def _refuse_unused(goals: Sequence[GoalName], **given: Any) -> None:
     """Raise ValueError for an argument that none of the goals uses."""
-    used = {name for goal in goals for name in WORDS[goal].arguments}
+    used = {name for goal in goals for name in goal_class(goal).words.arguments}
     used |= {"strong_convexity"} if "linear" in goals else set()
     for name, value in given.items():
         if value is not None and name not in used:

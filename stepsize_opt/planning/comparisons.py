@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from stepsize_opt.clients import Clients, Seeds, Targets, log_fraction, optimal_distributed_stepsize, read_clients
-from stepsize_opt.goals import GOAL_NAMES, MOMENTUM_WORDS, WORDS, GoalName, coordinates_sent, relative_rounds
+from stepsize_opt.goals import GOAL_NAMES, GoalName, coordinates_sent, goal_class
 from stepsize_opt.inputs import NAMED_STRUCTURES, Direction, Structure, check_one_of
 from stepsize_opt.methods import DetCGD1, DetCGD2, Method
 from stepsize_opt.node import optimal_stepsize, read_problem
@@ -63,7 +63,7 @@ _CLIENT_CASES: tuple[tuple[str, str, GoalName, Seeds], ...] = (
 
 def compare(
     L: Any,
-    sketch: Sketch,
+    sketch: Sketch | str,
     *,
     goal: GoalName = "paper",
     strong_convexity: Any = None,
@@ -95,7 +95,8 @@ def compare(
     det-CGD1 γ L^(-1/2): 4.839 2Δ⁰/ε² rounds
     """
     check_one_of("goal", goal, GOAL_NAMES)
-    smoothness = read_problem(L, sketch).formed()
+    read, sketch = read_problem(L, sketch)
+    smoothness = read.formed()
     with blas_threads(smoothness.d):
         smoothness.log_det()
         directions = _directions(smoothness.todense())
@@ -106,7 +107,7 @@ def compare(
         asked: dict[str, Any] = {"algorithm": method, "structure": structure, "goal": solved_for}
         asked["momentum"] = stepsize == _MOMENTUM
         result = completed(optimal_stepsize(smoothness, sketch, **asked, **solving))
-        rounds = relative_rounds(solved_for, result.guaranteed_rate)
+        rounds = result.goal_class.relative_rounds(result.guaranteed_rate)
         return Row(
             goal=goal,
             method=method.name,
@@ -147,13 +148,13 @@ def _table(rows: list[Row], sketch: Sketch, goal: GoalName) -> Table:
         *dict.fromkeys(row.result.estimated for row in rows if row.result.estimated),
     ]
     if goal == "linear":
-        notes.append(f"rounds with momentum are in units of {MOMENTUM_WORDS[goal].unit}")
+        notes.append(f"rounds with momentum are in units of {goal_class(goal, momentum=True).words.unit}")
     plain = next(row.result for row in rows if not row.result.momentum)  # without memory, as the limit
-    limit = (plain.expected_nonzeros, relative_rounds(goal, plain.limit))
+    limit = (plain.expected_nonzeros, goal_class(goal).relative_rounds(plain.limit))
     limits = (limit,) if math.isfinite(plain.limit) else ()
     columns = tuple(name for name in _COLUMNS if goal == "paper" or name != "descent rate")
     title = f"Stepsizes for {sketch}, d = {sketch.d}, goal {goal}"
-    return Table(tuple(rows), columns, title, WORDS[goal].unit, {goal: limits}, tuple(notes))
+    return Table(tuple(rows), columns, title, goal_class(goal).words.unit, {goal: limits}, tuple(notes))
 
 
 def _directions(L: Matrix) -> list[tuple[str, Structure]]:

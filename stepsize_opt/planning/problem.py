@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from stepsize_opt import smoothness
-from stepsize_opt.goals import Goal
+from stepsize_opt.goals import read_strong_convexity
 from stepsize_opt.inputs import LARGE, dense, dimensions, positive_number, read_matrix, real_number, whole_number
 from stepsize_opt.problems import Federated, find_federated_infimum, find_infimum
 from stepsize_opt.proofs import mean_above
@@ -175,8 +175,7 @@ def check_known_bound(strong_convexity: Any, known: Any, d: int) -> None:
             "that of a logistic regression with penalty='ridge' has"
         )
         raise ValueError(msg)
-    M = Goal.read("linear", strong_convexity, d).M
-    assert M is not None
+    M = read_strong_convexity(strong_convexity, d)
     if np.ndim(known) == 2:
         given = M * np.eye(d) if isinstance(M, float) else dense(M)
         # Eigenvalues are right to this part of the largest, d ≤ 4096.

@@ -4,7 +4,7 @@
 less to rounding, and ``InBasis`` loses the least where D is ill-conditioned; errors of ``Pair`` are relative to whole
 rows, so that where rows are graded ``Enclosed`` may prove more.  ``repair`` takes the first that is fine enough,
 ``finest`` the last that proves anything, ``is_feasible`` any; ``Evaluation.certificate`` bounds the optimum in working
-precision first, and node.solve tries ``repair_in_basis`` where the gap is above the tolerance after that.
+precision first, and the goal paper tries ``repair_in_basis`` where the gap is above the tolerance after that.
 
 *Repair.*  The conditions of the paper are quadratic on the left and linear on the right, so a D that is a little
 outside becomes feasible when it is divided by ``λmax(D^{−½} 𝒬(D B D) D^{−½})``; what is returned is *proved* feasible.

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from shared.goals import arguments_of
 from shared.momentum import ExactRounds
 from stepsize_opt import FiniteSketch, IndependentSampling, RandK, Sketch, optimal_method, optimal_stepsize
-from stepsize_opt.goals import MOMENTUM_GOALS, Goal
-from stepsize_opt.node.momentum import MomentumGoal
+from stepsize_opt.goals import MOMENTUM_GOALS, Goal, MomentumGoal, floors
 from stepsize_validation.properties.exact import (
     Rational,
     combine,
@@ -122,8 +121,9 @@ def test_condition_and_bounds_for_every_sketch(
     t = Fraction(result.rate)
     H = descent_metric(rational(result.D), rational(L), sketch, algorithm)
     assert exceeds(H, combine((t * t, law(V))))
-    own = MomentumGoal.of(Goal.read(goal, asked["strong_convexity"], d, momentum=True), sketch.map)
-    floor = inverse(rational(own.block(np.arange(d))))  # M′⁻¹
+    own = Goal.read(goal, asked["strong_convexity"], d, momentum=True).for_sketch(sketch.map)
+    assert isinstance(own, MomentumGoal)
+    floor = inverse(rational(floors.block_of(own.M, np.arange(d))))  # M′⁻¹
     assert exceeds(floor, law(V))
     # 1 + loss ≤ e^loss.
     assert exceeds(combine((1 + Fraction(own.loss), law(inverse(given)))), floor)

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 from scipy import sparse
+from scipy.linalg import block_diag
 
 from shared.goals import GOALS, arguments_of
 from shared.reference_problems import REFERENCE_OPTIMA, random_smoothness, smoothness_of
@@ -212,6 +213,24 @@ class TestCompare:
         for row in table.rows:
             rate = row.result.guaranteed_rate
             assert row.rounds == pytest.approx(1.0 / (-math.log1p(-rate) if goal == "linear" else rate))
+
+
+def test_a_sketch_may_be_given_by_its_text() -> None:
+    result = optimal_stepsize(L, "randk:50%")
+    assert str(result.sketch) == "randk:2"
+    np.testing.assert_array_equal(result.D, optimal_stepsize(L, SKETCH).D)
+    assert certify(result.D, L, "randk:2") == certify(result.D, L, SKETCH)
+
+
+def test_the_factors_of_a_direction(tmp_path: Any) -> None:
+    """Theorem 2 of the paper has one factor for each layer; a file keeps them."""
+    W = block_diag(random_smoothness(2, 5.0, 0), random_smoothness(2, 5.0, 1))
+    result = optimal_stepsize(L, SKETCH, structure=Direction(W, (2, 2)))
+    first, second = result.gammas
+    np.testing.assert_allclose(result.D, block_diag(first * W[:2, :2], second * W[2:, 2:]))
+    assert StepsizeResult.load(result.save(tmp_path / "D")).gammas == result.gammas
+    (gamma,) = optimal_stepsize(L, SKETCH, structure=Direction(2.0 / np.diagonal(L))).gammas
+    assert gamma > 0.0 and optimal_stepsize(L, SKETCH).gammas == ()
 
 
 def test_a_vector_with_layers_is_the_diagonal_matrix_with_layers() -> None:

@@ -67,7 +67,8 @@ CALLS: list[tuple[type[Exception], str, Callable[[], Any]]] = [
     (ValueError, "L", lambda: compare(MATRICES["indefinite"], S)),
     (ValueError, "L", lambda: to_cvxpy(-L, S)),
     (ValueError, "sketch", lambda: to_cvxpy(L, RandK(3, 1))),
-    (TypeError, "sketch", lambda: optimal_stepsize(L, TEXT)),
+    (TypeError, "sketch", lambda: optimal_stepsize(L, 3)),  # type: ignore[arg-type]
+    (ValueError, "sketch", lambda: optimal_stepsize(L, "nobody:1")),
     (TypeError, "sketch", lambda: CompressedStep.of(L, TEXT)),
     (ValueError, "tol", lambda: solve(tol=0.0)),
     (TypeError, "tol", lambda: solve(tol="small")),
@@ -139,6 +140,6 @@ def test_the_error_names_the_argument(error: type[Exception], argument: str, cal
 def test_a_wrong_sketch_is_named_before_M(function: Any) -> None:
     L = np.diag([1.0, 2.0, 3.0])
     with pytest.raises(TypeError, match="sketch"):
-        function(L, "randk:1", goal="linear", strong_convexity=0.5 * L)
+        function(L, 3, goal="linear", strong_convexity=0.5 * L)
     with pytest.raises(ValueError, match="sketch is for d=2 but L is 3×3"):
         function(L, RandK(2, 1), goal="linear", strong_convexity=0.5 * L)

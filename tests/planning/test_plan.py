@@ -154,15 +154,7 @@ def test_an_objective_knows_the_rest_and_the_best_row_runs() -> None:
     objective = federated_logistic(parts, 0.1)
     answer = plan(objective, 5, epsilon2=1e-2, goal="euclidean")
     best = answer.best
-    record = run(
-        objective,
-        best.result.D,
-        best.result.sketch,
-        algorithm=best.result,
-        iterations=best.rounds,
-        seeds=8,
-        client_seeds="shared",
-    )
+    record = run(objective, best.result, iterations=best.rounds, seeds=8, client_seeds="shared")
     assert record.euclidean.mean() <= 1e-2
     assert record.sent.sum(axis=1).mean() == pytest.approx(best.floats, rel=1e-3)
     draw = best.compressor.draw(np.random.default_rng(0))

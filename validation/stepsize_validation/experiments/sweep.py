@@ -19,7 +19,7 @@ from joblib import Memory, Parallel, delayed
 from threadpoolctl import threadpool_limits
 
 from stepsize_opt import __version__
-from stepsize_opt.goals import GoalName, iterations_needed
+from stepsize_opt.goals import GoalName, PaperGoal
 from stepsize_opt.inputs import whole_number
 from stepsize_opt.plots import Curve
 from stepsize_opt.problems import Federated, FederatedInfimum
@@ -136,7 +136,7 @@ def _facts(panel: Panel, choice: Choice, record: Run) -> dict[str, Any]:
     descent = _check(panel, choice, record, "descent").verdict if has_metric else None
     theory = choice.theory_iterations
     if theory is None:
-        theory = float(iterations_needed(choice.rate, panel.epsilon2, record.start_value - infimum.found))
+        theory = float(PaperGoal.rounds(choice.rate, panel.epsilon2, record.start_value - infimum.found))
     named = ("ours", "goal", "feasible", "rate", "cost", "gap", "efficiency")
     return {
         "variant": panel.variant,

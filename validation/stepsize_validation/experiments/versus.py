@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from stepsize_opt.goals import linear_iterations
+from stepsize_opt.goals import LinearGoal
 from stepsize_opt.limit import optimal_method
 from stepsize_opt.methods import Feedback
 from stepsize_opt.node import optimal_stepsize
@@ -93,7 +93,7 @@ class Entry:
         if self.rate == 0.0:
             return math.nan
         per_round = float(self.trace.floats[1])
-        return per_round * linear_iterations(self.rate, level, self.factor * float(self.trace.excess[0, 0]))
+        return per_round * LinearGoal.rounds(self.rate, level, self.factor * float(self.trace.excess[0, 0]))
 
     def row(self) -> dict[str, Any]:
         """Return the row of the table ``floats``; a level that is not reached is missing."""

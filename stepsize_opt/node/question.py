@@ -1,0 +1,75 @@
+"""The question of one node: L, the sketch, the method, the structure of D and the goal, read and checked once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from stepsize_opt.goals import Goal
+from stepsize_opt.inputs import Structure, pattern_of
+from stepsize_opt.methods import Algorithm, Method, get_method
+from stepsize_opt.sketches import Sketch, parse_sketch, read_sketch
+from stepsize_opt.smoothness import Smoothness, read_smoothness
+from stepsize_solvers.programs import Indices, Pattern
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """What is asked of one node."""
+
+    L: Smoothness
+    sketch: Sketch
+    method: Method
+    structure: Structure
+    goal: Goal
+
+    @staticmethod
+    def read(
+        L: Any,
+        sketch: Any,
+        algorithm: Algorithm,
+        structure: Structure,
+        goal: Any,
+        strong_convexity: Any = None,
+        momentum: bool = False,
+    ) -> Question:
+        """Raises TypeError or ValueError for what is not as ``optimal_stepsize`` describes it."""
+        method = get_method(algorithm)
+        smoothness, sketch = read_problem(L, sketch)
+        aim = Goal.read(goal, strong_convexity, sketch.d, momentum=momentum).for_sketch(sketch.map)
+        return Question(smoothness, sketch, method, structure, aim)
+
+    @property
+    def d(self) -> int:
+        return self.L.d
+
+    def pattern(self) -> Pattern:
+        """Return the pattern of D; raises ValueError for a structure that does not go with the method or L."""
+        pattern = pattern_of(self.structure, self.d)
+        self.method.check([self.sketch])
+        return pattern
+
+    def log_limit(self, groups: Sequence[Indices]) -> float:
+        """Return d log of the limit for samples as sparse as the sketch's, from above; +∞ where E[S] = I is not exact.
+
+        groups: coordinates that L and M leave apart.
+        """
+        if not self.sketch.is_exactly_unbiased:
+            return math.inf
+        parts = [self.goal.bounds(self.L.formed(), indices) for indices in groups]
+        return self.goal.log_limit(parts, self.sketch.expected_rank)
+
+
+def read_problem(L: Any, sketch: Any) -> tuple[Smoothness, Sketch]:
+    """Return L and a sketch of its size, which may be given by its text; raises TypeError or ValueError."""
+    if not isinstance(sketch, str):
+        read_sketch(sketch)
+    smoothness = read_smoothness(L)
+    if isinstance(sketch, str):
+        return smoothness, parse_sketch(sketch, smoothness.d)
+    if smoothness.d != sketch.d:
+        msg = f"sketch is for d={sketch.d} but L is {smoothness.d}×{smoothness.d}"
+        raise ValueError(msg)
+    return smoothness, sketch
