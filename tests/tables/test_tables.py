@@ -91,9 +91,9 @@ def test_a_row_far_from_the_others_is_in_the_legend_of_a_plot_only() -> None:
 def test_no_best_row_names_what_the_cheapest_needs_or_why_there_is_none() -> None:
     outside = replace(TABLE, rows=tuple(replace(row, within_budget=False) for row in ROWS))
     assert outside.best_for("descent") is None and "* det" not in repr(outside)
-    with pytest.raises(ValueError, match="no method stays within the budget: det-CGD1 with k = 1 needs 8 rounds"):
+    with pytest.raises(ValueError, match="needs 8 rounds"):
         _ = outside.best
-    with pytest.raises(ValueError, match="no method has a proved rate for the goal descent: a note"):
+    with pytest.raises(ValueError, match="goal descent: a note"):
         _ = replace(TABLE, rows=()).best
 
 
