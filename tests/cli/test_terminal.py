@@ -29,15 +29,6 @@ def process(command: list[str], **options: Any) -> subprocess.CompletedProcess[s
     return subprocess.run(command, capture_output=True, text=True, check=False, **options)
 
 
-def test_interrupt(matrix: str, capsys, monkeypatch) -> None:
-    def stop(*_args, **_kwargs):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("stepsize_validation.cli.solve.optimal_stepsize", stop)
-    assert main(["solve", matrix, "--sketch", "randk:2"]) == 130
-    assert capsys.readouterr().err == "interrupted\n"
-
-
 @pytest.mark.parametrize(
     "command",
     [
@@ -108,7 +99,7 @@ def test_letters_that_an_encoding_lacks_are_written_by_their_numbers(matrix: str
     assert "\\u03b3 I" in done.stdout
 
 
-def on_terminal(arguments: list[str], kind: str = "xterm") -> str:
+def on_terminal(arguments: list[str], kind: str) -> str:
     """What a terminal of 80 columns shows of a command."""
     leader, follower = pty.openpty()
     environment = {**os.environ, "COLUMNS": "80", "TERM": kind}
@@ -126,18 +117,14 @@ def on_terminal(arguments: list[str], kind: str = "xterm") -> str:
     return shown.decode()
 
 
-def test_no_spinner_where_a_line_cannot_be_drawn_again(matrix: str) -> None:
-    shown = on_terminal(["solve", matrix, "--sketch", "randk:2"], kind="dumb")
-    assert shown.lstrip(" ").startswith("StepsizeResult") and "\x1b" not in shown
-
-
 def test_the_spinner_leaves_nothing_behind() -> None:
-    """The last thing that happens to the spinner's line is that it is erased, before the table is printed."""
+    """The spinner's line is erased before the table is printed; a terminal that cannot erase has no spinner."""
     words = ["solve-distributed", "--data", "breast_cancer", "--clients", "2", "--sketch", "randk:1"]
-    shown = on_terminal([*words, "--initial-gap", "1", "--delta-inf", "0", "--compare"])
-    spinner, _, table = shown.rpartition("\x1b[2K")
-    assert "D-det-CGD2, full D, independent seeds" in spinner, "there was a bar with the name of the row"
+    words += ["--initial-gap", "1", "--delta-inf", "0", "--compare"]
+    spinner, _, table = on_terminal(words, "xterm").rpartition("\x1b[2K")
+    assert "D-det-CGD2, full D, independent seeds" in spinner, "there was a spinner with the name of the row"
     lines = table.splitlines()
-    assert lines[0].startswith("Stepsizes for 2 clients"), "the bar is erased before the table begins"
+    assert lines[0].startswith("Stepsizes for 2 clients"), "the spinner is erased before the table begins"
     assert len(lines) >= 10
     assert all(len(line) <= 80 and "\x1b" not in line for line in lines)
+    assert on_terminal(words, "dumb").splitlines() == lines
