@@ -17,11 +17,20 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
-from stepsize_opt.clients.fit import Multiples, ProvedMultiple, Slack, best_multiple, read_iterations, slacks
+from stepsize_opt.clients.fit import ProvedMultiple, Slack, best_multiple, read_iterations, slacks
 from stepsize_opt.clients.problem import Targets, read_clients, reduce_clients
 from stepsize_opt.clients.programs import ClientPrograms
 from stepsize_opt.clients.result import DistributedResult
-from stepsize_opt.clients.search import Search
+from stepsize_opt.clients.search import (
+    Question,
+    Runs,
+    all_notes,
+    answered,
+    failures,
+    plain_run,
+    statistics,
+    upper_bound,
+)
 from stepsize_opt.goals import CLIENT_GOALS, GoalName, coordinates_sent
 from stepsize_opt.inputs import Direction, Structure, check_one_of, pattern_of, read_only, solve_settings
 from stepsize_opt.methods import Algorithm, get_method
@@ -221,12 +230,12 @@ def optimal_distributed_stepsize(
     settings = replace(settings, tol=settings.tol / 4.0)
     with blas_threads(clients.d):
         conditions, notes = reduce_clients(clients, pattern, method)
-        search = Search(conditions, ClientPrograms.of(conditions), solver, settings)
-        found, status, message = _answer(search, targets, requested, tol)
+        question = Question(ClientPrograms.of(conditions), (math.inf, math.inf), solver, settings)
+        found, status, message = _answer(question, targets, requested, tol)
         best = found.best
         descent = conditions.descent_log_rate(best.D)
     if not message and status is not Status.OPTIMAL:
-        message = "; ".join([status.meaning, status.remedy, *search.failures])
+        message = "; ".join([status.meaning, status.remedy, *failures(found.runs)])
     if settings.verbose:
         print(f"proved K = {best.K}, gap {found.certificate.gap:.2e}")
     rate = best.rate
@@ -245,8 +254,8 @@ def optimal_distributed_stepsize(
         certificate=found.certificate,
         targets=targets,
         floats_per_client=tuple(best.K * s.expected_nonzeros for s in clients.sketches),
-        solver_stats=search.stats,
-        reductions=(*notes, *search.notes),
+        solver_stats=statistics(found.runs),
+        reductions=(*notes, *found.notes),
         method=method,
         sketches=tuple(clients.sketches),
         structure=structure,
@@ -259,70 +268,58 @@ def optimal_distributed_stepsize(
 
 @dataclass(frozen=True, eq=False)
 class _Found:
-    """The best multiple of a direction, what is proved of it, and below which K nothing works."""
+    """The best multiple of a direction, what is proved of it, below which K nothing works, and all runs so far."""
 
     best: ProvedMultiple
     certificate: Certificate
     smallest_K: int
     slacks: list[Slack]
+    runs: Runs
+    notes: tuple[str, ...]
+
+    @property
+    def unproved(self) -> Status:
+        """Why there is no proof of optimality: a limit, an interruption, or accuracy."""
+        stopped = (run.outcome.status for run in self.runs if run.outcome and run.outcome.status.is_stopped)
+        return next(stopped, Status.INACCURATE)
 
 
-def _answer(search: Search, targets: Targets, requested: int | None, tol: float) -> tuple[_Found, Status, str]:
+def _answer(question: Question, targets: Targets, requested: int | None, tol: float) -> tuple[_Found, Status, str]:
     """Find the answer for the K asked for, or for the smallest one where that is None or impossible."""
     K = 1 if requested is None and targets.initial_gap == 0.0 else requested
-    found = _find(search, targets, K)
+    found = _find(question, targets, K, ())
     if found.certificate.feasible:
-        return found, Status.OPTIMAL if found.certificate.is_optimal(tol) else _unproved(search), ""
+        return found, Status.OPTIMAL if found.certificate.is_optimal(tol) else found.unproved, ""
     if requested is None:
         msg = "the conditions could not be proved for K = 1"
         raise RuntimeError(msg)
-    found = _find(search, targets, None)
-    status = Status.INFEASIBLE if requested < found.smallest_K else _unproved(search)
+    found = _find(question, targets, None, found.runs)
+    status = Status.INFEASIBLE if requested < found.smallest_K else found.unproved
     return found, status, why_not(requested, found.best.K, found.smallest_K, "paper")
 
 
-def _find(search: Search, targets: Targets, K: int | None) -> _Found:
+def _find(question: Question, targets: Targets, K: int | None, runs: Runs) -> _Found:
     """Find the best D for a given K, or the smallest K with its D; raises RuntimeError without a proved stepsize."""
     limits = (math.inf, targets.log_kappa) if K is None else (targets.log_share(K), targets.log_det_factor)
-    direction = search.best_direction(*limits)
-    if direction is None:
-        raise _no_stepsize(search)
-    best = best_multiple(search.conditions, targets, direction, K)
+    conditions = question.conditions
+    answer, runs = answered(replace(question, limits=limits), runs)
+    best = None if answer.direction is None else best_multiple(conditions, targets, answer.direction, K)
+    if answer.direction is not None and best is None:
+        plain = plain_run(conditions, runs)
+        runs = (*runs, plain)
+        best = None if plain.direction is None else best_multiple(conditions, targets, plain.direction, K)
     if best is None:
-        direction = _plain(search)
-        best = best_multiple(search.conditions, targets, direction, K)
-    if best is None:
-        msg = f"the answer of {search.stats.solver_name} could not be repaired to a feasible stepsize"
+        msg = f"no solver returned a stepsize for d = {conditions.d}: {'; '.join(all_notes(runs)) or 'no point'}"
         raise RuntimeError(msg)
     # Logarithms of fractions are sums of two roundings: these are above the exact ones.
-    upper = search.upper_bound(*(limit + 8.0 * UNIT * (1.0 + abs(limit)) for limit in limits))
+    log_c, log_kappa = (limit + 8.0 * UNIT * (1.0 + abs(limit)) for limit in limits)
+    upper = upper_bound(runs, (log_c, log_kappa))
     smallest = 1
     if K is None and math.isfinite(upper):
         smallest = targets.least_iterations(exp_up(upper))
-    left = slacks(search.conditions, targets, best)
+    left = slacks(conditions, targets, best)
     margin = -math.expm1(-min(slack.log for slack in left))
     # For a given K the certificate tells how much larger det(D)^{1/d} could be; it does not look for smaller K.
-    certificate = Certificate.of_rate(margin, best.free_log_rate, upper, search.conditions.d)
-    feasible = targets.enough(best.K, best.rate)
-    return _Found(best, replace(certificate, feasible=feasible), smallest, left)
-
-
-def _plain(search: Search) -> Multiples:
-    """Return a direction that needs no solver, for when its answer is of no use: W, or the diagonal of L inverted."""
-    search.notes.append(f"the answer of {search.stats.solver_name} was of no use, a plain direction took its place")
-    pattern = search.conditions.pattern
-    W = np.diag(1.0 / np.diagonal(search.conditions.L.hi)) if pattern.W is None else pattern.W
-    direction = Multiples.of(search.conditions, W)
-    if direction is None:
-        raise _no_stepsize(search)
-    return direction
-
-
-def _no_stepsize(search: Search) -> RuntimeError:
-    reasons = "; ".join(search.notes) or "no point"
-    return RuntimeError(f"no solver returned a stepsize for d = {search.conditions.d}: {reasons}")
-
-
-def _unproved(search: Search) -> Status:
-    """Return why there is no proof of optimality: a limit, an interruption, or accuracy."""
-    return next((run.status for run in search.outcomes if run.status.is_stopped), Status.INACCURATE)
+    certificate = Certificate.of_rate(margin, best.free_log_rate, upper, conditions.d)
+    certificate = replace(certificate, feasible=targets.enough(best.K, best.rate))
+    return _Found(best, certificate, smallest, left, runs, (*all_notes(runs), *answer.notes))
