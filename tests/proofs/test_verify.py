@@ -509,18 +509,30 @@ def test_the_examples_of_the_docs_are_proved() -> None:
 # ---------------------------------------------------------------- its arithmetic
 
 
-@given(seed=seeds, rank=st.integers(5, 12), shift=st.sampled_from([-1, 0, 1]))
+@given(
+    seed=seeds,
+    rank=st.integers(5, 12),
+    shift=st.sampled_from([-1, 0, 1]),
+    unit=st.sampled_from([Fraction(1), Fraction(1, 3), Fraction(7)]),
+)
 @settings(max_examples=20)
-def test_rounded_pivots_agree_with_exact_elimination(seed: int, rank: int, shift: int) -> None:
-    """Definite, singular and indefinite whole matrices."""
+def test_rounded_pivots_agree_with_exact_elimination(seed: int, rank: int, shift: int, unit: Fraction) -> None:
+    """Definite, singular and indefinite matrices, whole and not."""
     G = np.random.default_rng(seed).integers(-3, 4, (10, rank))
-    A = verify.Exact.of((G @ G.T + shift * np.eye(10, dtype=int)).tolist())
+    A = unit * verify.Exact.of((G @ G.T + shift * np.eye(10, dtype=int)).tolist())
     exact, below = verify.exact_determinant(A), verify.determinant(A)
     assert (exact is None) == (below is None)
     if exact is not None and below is not None:
         above = verify.rounded_determinant(A, -10)
         assert exact * (1 - Fraction(1, 10**20)) <= below <= exact
-        assert above is not None and (above == 0 or exact <= above <= exact + Fraction(1, 10**20))
+        assert above is not None and (above == 0 or exact <= above <= exact + (1 + exact) / 10**20)
+
+
+def test_the_determinant_of_a_nearly_singular_matrix_is_exact() -> None:
+    """Rounded pivots decide nothing: |A| = 2⁻⁷⁰⁰ beside entries near one."""
+    tiny = Fraction(1, 2**700)
+    A = Fraction(1, 3) * verify.Exact.of([[1 + tiny, 1], [1, 1]])
+    assert verify.rounded_determinant(A, 2) == 0 and verify.determinant(A) == tiny / 9
 
 
 @pytest.mark.parametrize("seed", [193, 220, 240, 359, *range(20)])
