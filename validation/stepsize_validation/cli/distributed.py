@@ -31,8 +31,6 @@ _EXAMPLES = """examples:
       --initial-gap 0.7 --delta-inf 0.01 -o D.npz
   stepsize-opt solve-distributed L1.npy L2.npy --sketch randk:8 \\
       --sketch randk:2 --initial-gap 0.7 --delta-inf 0.01
-  stepsize-opt solve-distributed --data breast_cancer --clients 10 \\
-      --sketch randk:1 --structure diagonal
   stepsize-opt solve-distributed --data breast_cancer --clients 5 \\
       --sketch randk:1 --compare
   stepsize-opt solve-distributed --data breast_cancer --clients 5 \\

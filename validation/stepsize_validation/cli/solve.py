@@ -53,7 +53,6 @@ exit codes: 0 optimal, 1 certified gap above --tol, 2 mistake in the input,
 _CERTIFY_EXAMPLES = """examples:
   stepsize-opt certify D.npy L.npy --sketch randk:8
   stepsize-opt certify D.npz --data breast_cancer --reg 0.1 --json
-  stepsize-opt certify D.npy L.npy --sketch randk:8 --goal descent
 
 A file that 'solve' wrote (.npz) holds the sketch, algorithm, structure, goal
 and multiplier that it is for; options overrule it.  The gap of any other D is

@@ -63,7 +63,7 @@ def add_parsers(commands: Any) -> None:
     bench.add_argument("--solvers", type=names, default=(), help="names with commas between them (default: all)")
     bench.add_argument("--sizes", type=wholes, help="d of the scaling problems, such as 10,20,40")
     bench.add_argument("--time-limit", type=positive, help="processor seconds for one solve with its certificate")
-    bench.add_argument("--memory-limit", type=whole, help="megabytes for one run beyond its libraries")
+    bench.add_argument("--memory-limit", dest="memory_mb", type=whole, help="megabytes for a run beyond its libraries")
     bench.add_argument("--no-resume", action="store_true", help="drop the finished runs of --output and start over")
     add(bench, "--quiet")
     bench.set_defaults(run=_bench)
@@ -149,8 +149,7 @@ def _plan(args: argparse.Namespace) -> Plan:
             raise ValueError(msg)
     if args.sizes is not None:
         plan = plan.with_sizes(args.sizes)
-    limits = {"time_limit": args.time_limit, "memory_mb": args.memory_limit}
-    given = {name: value for name, value in limits.items() if value is not None}
+    given = {name: getattr(args, name) for name in ("time_limit", "memory_mb") if getattr(args, name) is not None}
     return replace(plan, settings=replace(plan.settings, **given))
 
 
