@@ -114,6 +114,8 @@ class Goal(ABC):
         Whether D has to satisfy T(D) ⪯ D.
     is_determinant : bool
         Whether the rate is det(X)^{1/d}; if not, it is a t.
+    takes_curvature : bool
+        Whether it takes M ⪯ ∇²f, the argument ``strong_convexity``.
     M
         M of H ⪰ tM⁻¹, a matrix or a number μ for μI; None for a goal without one.
     """
@@ -123,6 +125,7 @@ class Goal(ABC):
     momentum: ClassVar[bool] = False
     needs_condition: ClassVar[bool] = False
     is_determinant: ClassVar[bool] = False
+    takes_curvature: ClassVar[bool] = False
     M: Symmetric | float | None = None
 
     def __init_subclass__(cls, *, by_name: bool = True) -> None:
@@ -317,6 +320,11 @@ def goal_class(name: str, momentum: bool = False) -> type[Goal]:
         msg = f"no goal is named {name!r}{' with momentum' if momentum else ''}: import the module that defines it"
         raise ValueError(msg)
     return _GOALS[momentum][name]
+
+
+def has_momentum(name: str) -> bool:
+    """Return whether methods with momentum have a goal of this name."""
+    return name in _GOALS[True]
 
 
 def coordinates_sent(iterations: int, expected_nonzeros: float) -> float:

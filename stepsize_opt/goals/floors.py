@@ -121,6 +121,7 @@ class LinearGoal(FloorGoal):
     """The largest t with H ⪰ tM⁻¹, M ⪯ ∇²f: a linear rate for strongly convex f."""
 
     name: ClassVar[str] = "linear"
+    takes_curvature: ClassVar[bool] = True
     words: ClassVar[GoalWords] = GoalWords(
         "t with H ⪰ tM⁻¹", "H ⪰ tM⁻¹ with t > 0", "log(Δ⁰/accuracy)", ("accuracy", "initial_gap"), "H"
     )

@@ -108,6 +108,7 @@ class LinearMomentum(MomentumGoal):
     """E f(x^K) − f* ≤ 2(1 − t)^K Δ⁰ for strongly convex f."""
 
     name: ClassVar[str] = "linear"
+    takes_curvature: ClassVar[bool] = True
     strong: ClassVar[bool] = True
     words: ClassVar[GoalWords] = GoalWords(_RATE, _FEASIBLE, "log(2Δ⁰/accuracy)", ("accuracy", "initial_gap"), "H")
 

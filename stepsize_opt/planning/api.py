@@ -14,6 +14,7 @@ from stepsize_opt.goals import (
     GoalName,
     coordinates_sent,
     goal_class,
+    has_momentum,
 )
 from stepsize_opt.inputs import items, positive_number
 from stepsize_opt.limit import compression_limit, optimal_method, read_limit
@@ -26,7 +27,7 @@ from stepsize_opt.methods import (
     Method,
 )
 from stepsize_opt.node import optimal_stepsize
-from stepsize_opt.planning.problem import Budget, Problem
+from stepsize_opt.planning.problem import Budget, Problem, read_solving
 from stepsize_opt.proofs import Unproved, exp_up
 from stepsize_opt.records import completed
 from stepsize_opt.sketches import Identity, RandK, Sketch
@@ -63,7 +64,8 @@ class Target:
     @property
     def arguments(self) -> dict[str, Any]:
         """For functions that take goal and strong_convexity."""
-        return {"goal": self.goal, "strong_convexity": self.strong_convexity if self.goal == "linear" else None}
+        M = self.strong_convexity if goal_class(self.goal).takes_curvature else None
+        return {"goal": self.goal, "strong_convexity": M}
 
     def rounds(self, rate: float, momentum: bool = False) -> int:
         """Return the smallest K that a rate guarantees; raises Unproved for a rate of 0."""
@@ -85,11 +87,7 @@ def plan(
     strong_convexity: Any = None,
     sketches: Sequence[Sketch] | None = None,
     on_progress: Progress | None = None,
-    solver: str = "auto",
-    tol: float = 1e-6,
-    time_limit: float | None = None,
-    max_iters: int | None = None,
-    options: Mapping[str, Any] | None = None,
+    solving: Mapping[str, Any] | None = None,
 ) -> Table:
     """Tell which method to run: rounds, floats sent, work and efficiency of each, and the best within a budget.
 
@@ -124,16 +122,8 @@ def plan(
         Sketches to take in place of rand-k.
     on_progress
         Called with the number of rows done, of all rows, and the name of the next before each is solved.
-    solver
-        The solver of each row: ``"auto"``, or a name from ``available_solvers``.
-    tol
-        The certified gap of each row.
-    time_limit
-        Seconds for each row, None for no limit.
-    max_iters
-        Iterations of each solve, None for the solver's default.
-    options
-        The solver's own options, by its own names.
+    solving
+        Settings of the solve of each row, as ``optimal_stepsize`` takes them: ``{"tol": 1e-3, "time_limit": 10}``.
 
     Returns
     -------
@@ -156,15 +146,15 @@ def plan(
     """
     goals = _goals(goal)
     _refuse_unused(goals, epsilon2=epsilon2, accuracy=accuracy, strong_convexity=strong_convexity)
-    given = Problem.read(problem, initial_gap, delta_inf, strong_convexity, linear="linear" in goals)
+    curved = any(goal_class(name).takes_curvature for name in goals)
+    given = Problem.read(problem, initial_gap, delta_inf, strong_convexity, curved=curved)
     allowed = _read_budget(budget, given.d)
-    targets = [_target(name, given, epsilon2, accuracy, positive_number("tol", tol)) for name in goals]
+    settings = read_solving(solving)
+    targets = [_target(name, given, epsilon2, accuracy, settings["tol"]) for name in goals]
     ks = _ks(min(given.d, given.d if allowed.per_round is None else allowed.per_round))
     laws = _read_sketches(sketches, given.d, ks)
     ks = sorted({*ks, *(law.expected_rank for law in laws)})
-    solving: dict[str, Any] = {"solver": solver, "tol": tol, "time_limit": time_limit, "max_iters": max_iters}
-    solving["options"] = options
-    cases = [case for target in targets for case in _cases(given, target, laws, ks, allowed.rounds, solving)]
+    cases = [case for one in targets for case in Rows(given, one, settings).cases(laws, ks, allowed.rounds)]
     rows, left_out = solve_cases(cases, on_progress)
     reached: dict[str, tuple[tuple[float, int], ...]] = {target.goal: _limits(given, target, ks) for target in targets}
     notes = [*([given.note] if given.note else []), *left_out, *_notes(given, targets, laws, rows)]
@@ -208,22 +198,56 @@ def _notes(given: Problem, targets: Sequence[Target], laws: Sequence[Sketch], ro
         yield "independent draws are left out: their condition takes dense matrices"
     if given.clients and given.delta_inf is None:
         yield "independent draws are left out: their condition needs delta_inf"
-    if given.clients and "descent" not in {target.goal for target in targets}:
+    if given.clients and not any(goal_class(target.goal).is_determinant for target in targets):
         yield "independent draws are left out: their condition bounds the norm of goal='descent' only"
 
 
-def _cases(
-    given: Problem,
-    target: Target,
-    laws: Sequence[Sketch],
-    ks: Sequence[float],
-    rounds: int | None,
-    solving: dict[str, Any],
-) -> Iterator[Case]:
-    """Yield the rows of one goal."""
-    d = given.d
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """The rows of one goal: each a case that solves and describes a method."""
+
+    given: Problem
+    target: Target
+    solving: dict[str, Any]
+
+    def cases(self, laws: Sequence[Sketch], ks: Sequence[float], rounds: int | None) -> Iterator[Case]:
+        """Yield the rows of the goal, for sketches, floats per round, and rounds within which k is wanted."""
+        given, goal = self.given, self.target.goal
+        aim = goal_class(goal)
+        # The goals of a determinant bound the same mean, so that the paper's condition has rows beside the metric.
+        paper: GoalName = "paper" if aim.is_determinant else goal
+        first, second = DetCGD1(), DetCGD2()
+        yield self.node(first, "γI", Identity(given.d), paper, "scalar", "GD")
+        if given.L.is_formed:
+            yield self.node(second, "L⁻¹, uncompressed", Identity(given.d), paper)
+        for sketch in laws:
+            if not given.L.is_formed:
+                yield self.node(first, "diagonal", sketch, paper, "diagonal")
+            else:
+                yield self.node(first, "γI", sketch, paper, "scalar")
+                if aim.is_determinant:
+                    yield self.node(first, "paper", sketch, "paper")
+                yield self.node(first, goal, sketch, goal)
+            if given.L.is_formed or aim.is_determinant:
+                yield self.node(second, "optimal", sketch, goal)
+        enough = None if rounds is None else _enough(given, self.target, rounds)
+        for k in sorted({*ks, *([] if enough is None else [enough])}):
+            yield self.subspace(k)
+            if has_momentum(goal):
+                yield self.subspace(k, momentum=True)
+        # In each round a client sends k entries, their k places at half a float each, and a value of f.
+        entries = min(given.d, int((max(ks) - 1.0) / 1.5))
+        if entries >= 1:
+            yield self.feedback(entries)
+        if laws and given.clients and aim.is_determinant and given.delta_inf is not None:
+            # They need orders of magnitude more in all, and most with small k: one k shows it, and a solve takes
+            # seconds.
+            largest = max(laws, key=lambda sketch: sketch.expected_nonzeros)
+            for method, structure in _INDEPENDENT:
+                yield self.independent(method, structure, largest)
 
     def node(
+        self,
         method: Method,
         label: str,
         sketch: Sketch,
@@ -231,158 +255,88 @@ def _cases(
         structure: Shape = "full",
         name: str | None = None,
     ) -> Case:
-        shown = name or method.name
+        """Return the row of a stepsize for one sketch."""
 
         def make() -> Row:
-            shape: dict[str, Any] = {**target.arguments, "structure": structure, "goal": goal}
-            result = completed(optimal_stepsize(given.L, sketch, algorithm=method, **shape, **solving))
-            return _row(
-                given,
-                target,
-                method=shown,
-                stepsize=label,
-                rate=result.guaranteed_rate,
-                rounds=target.rounds(result.guaranteed_rate),
-                compressor=CompressedStep.of(result.D, sketch, method),
-                **result.columns(),
-            )
+            asked: dict[str, Any] = {**self.target.arguments, "structure": structure, "goal": goal}
+            result = completed(optimal_stepsize(self.given.L, sketch, algorithm=method, **asked, **self.solving))
+            rate = result.guaranteed_rate
+            compressor = CompressedStep.of(result.D, sketch, method)
+            return self.row(shown, label, rate, self.target.rounds(rate), compressor=compressor, **result.columns())
 
+        shown = name or method.name
         return Case(f"{shown}, {label}, {sketch}", make)
 
-    weighted = target.goal == "descent"
-    paper: GoalName = "paper" if weighted else target.goal
-    yield node(DetCGD1(), "γI", Identity(d), paper, "scalar", "GD")
-    if given.L.is_formed:
-        yield node(DetCGD2(), "L⁻¹, uncompressed", Identity(d), paper)
-    for sketch in laws:
-        if given.L.is_formed:
-            yield node(DetCGD1(), "γI", sketch, paper, "scalar")
-            if weighted:
-                yield node(DetCGD1(), "paper", sketch, "paper")
-        else:
-            yield node(DetCGD1(), "diagonal", sketch, paper, "diagonal")
-        if given.L.is_formed:
-            yield node(DetCGD1(), target.goal, sketch, target.goal)
-        if given.L.is_formed or weighted:
-            yield node(DetCGD2(), "optimal", sketch, target.goal)
-    exact = [] if rounds is None else [k for k in [_enough(given, target, rounds)] if k is not None]
-    for k in sorted({*ks, *exact}):
-        yield _subspace(given, target, k)
-        if target.goal == "linear":
-            yield _subspace(given, target, k, momentum=True)
-    feedback = _feedback(given, target, max(ks))
-    if feedback is not None:
-        yield feedback
-    if laws and given.clients and weighted and given.delta_inf is not None:
-        # They need orders of magnitude more in all, and most with small k: one k shows it, and a solve takes seconds.
-        largest = max(laws, key=lambda sketch: sketch.expected_nonzeros)
-        for method, structure in _INDEPENDENT:
-            yield _independent(given, target, given.delta_inf, method, structure, largest, solving)
+    def subspace(self, k: float, momentum: bool = False) -> Case:
+        """Return the row of the subspace method."""
 
-
-def _subspace(given: Problem, target: Target, k: float, momentum: bool = False) -> Case:
-    def make() -> Row:
-        method = optimal_method(given.L, k, **target.arguments, momentum=momentum)
-        status = Status.OPTIMAL if method.certificate.is_optimal(target.tol) else Status.INACCURATE
-        return _row(
-            given,
-            target,
-            method=method.name,
-            stepsize="momentum" if momentum else "optimal",
-            sketch=f"k = {k:g}",
-            k=k,
-            rate=method.rate,
-            rounds=target.rounds(method.rate, momentum),
-            share_of_limit=None if momentum else method.efficiency,
-            gap=method.certificate.gap,
-            status=status.value,
-            result=method,
-            compressor=method,
-        )
-
-    return Case(f"subspace method{' with momentum' if momentum else ''}, k = {k:g}", make)
-
-
-def _feedback(given: Problem, target: Target, budget: float) -> Case | None:
-    """Return the row of feedback with its worst case; None where the budget has no room for one entry of a gradient.
-
-    In each round a client sends k entries, their k places at half a float each, and a value of f.
-    """
-    k = min(given.d, int((budget - 1.0) / 1.5))
-    if k < 1:
-        return None
-
-    def make() -> Row:
-        feedback = Feedback(given.L, k, clients=given.senders)
-        whole = compression_limit(given.L, given.d, **target.arguments)
-        rate = WORST_CASE_RATE * whole.value
-        return _row(
-            given,
-            target,
-            method="feedback",
-            stepsize="measured",
-            sketch=f"top-{k}",
-            k=1.5 * k + 1.0,
-            rate=rate,
-            rounds=feedback.rounds(target.rounds(rate)),
-            status=WORST_CASE,
-            result=feedback,
-            compressor=feedback,
-        )
-
-    return Case(f"feedback, k = {k}", make)
-
-
-def _independent(
-    given: Problem,
-    target: Target,
-    delta_inf: float,
-    method: Method,
-    structure: Shape,
-    sketch: Sketch,
-    solving: dict[str, Any],
-) -> Case:
-    def make() -> Row:
-        result = completed(
-            optimal_distributed_stepsize(
-                given.clients,
-                sketch,
-                epsilon2=target.accuracy,
-                initial_gap=target.initial_gap,
-                delta_inf=delta_inf,
-                algorithm=method,
-                structure=structure,
-                **solving,
+        def make() -> Row:
+            method = optimal_method(self.given.L, k, **self.target.arguments, momentum=momentum)
+            optimal = method.certificate.is_optimal(self.target.tol)
+            return self.row(
+                method.name,
+                "momentum" if momentum else "optimal",
+                method.rate,
+                self.target.rounds(method.rate, momentum),
+                sketch=f"k = {k:g}",
+                k=k,
+                share_of_limit=None if momentum else method.efficiency,
+                gap=method.certificate.gap,
+                status=(Status.OPTIMAL if optimal else Status.INACCURATE).value,
+                result=method,
+                compressor=method,
             )
+
+        return Case(f"subspace method{' with momentum' if momentum else ''}, k = {k:g}", make)
+
+    def feedback(self, k: int) -> Case:
+        """Return the row of feedback with its worst case."""
+
+        def make() -> Row:
+            feedback = Feedback(self.given.L, k, clients=self.given.senders)
+            rate = WORST_CASE_RATE * compression_limit(self.given.L, self.given.d, **self.target.arguments).value
+            return self.row(
+                "feedback",
+                "measured",
+                rate,
+                feedback.rounds(self.target.rounds(rate)),
+                sketch=f"top-{k}",
+                k=1.5 * k + 1.0,
+                status=WORST_CASE,
+                result=feedback,
+                compressor=feedback,
+            )
+
+        return Case(f"feedback, k = {k}", make)
+
+    def independent(self, method: Method, structure: Shape, sketch: Sketch) -> Case:
+        """Return the row of clients whose draws are independent."""
+        given, target = self.given, self.target
+        numbers = {"epsilon2": target.accuracy, "initial_gap": target.initial_gap, "delta_inf": given.delta_inf}
+
+        def make() -> Row:
+            asked: dict[str, Any] = {"algorithm": method, "structure": structure, **numbers, **self.solving}
+            result = completed(optimal_distributed_stepsize(given.clients, sketch, **asked))
+            more = {**result.columns(), "seeds": "independent"}
+            compressor = CompressedStep.of(result.D, sketch, method)
+            return self.row(method.name, structure, result.rate, result.K, compressor=compressor, **more)
+
+        return Case(f"independent {method.name}, {structure}, {sketch}", make)
+
+    def row(self, method: str, stepsize: str, rate: float, rounds: int, *, k: float, **more: Any) -> Row:
+        """Return the row of a method with the floats it sends and its work."""
+        client, server = _work(method, stepsize, self.given, k)
+        return Row(
+            goal=self.target.goal,
+            method=method,
+            stepsize=stepsize,
+            k=k,
+            rate=rate,
+            rounds=rounds,
+            floats=coordinates_sent(rounds, self.given.senders * k),
+            more={"client": client, "server": server},
+            **{"seeds": self.given.sharing, **more},
         )
-        return _row(
-            given,
-            target,
-            method=method.name,
-            stepsize=structure,
-            seeds="independent",
-            rate=result.rate,
-            rounds=result.K,
-            compressor=CompressedStep.of(result.D, sketch, method),
-            **result.columns(),
-        )
-
-    return Case(f"independent {method.name}, {structure}, {sketch}", make)
-
-
-def _row(given: Problem, target: Target, *, method: str, stepsize: str, k: float, rounds: int, **more: Any) -> Row:
-    """Return the row of a method with the floats it sends and its work."""
-    client, server = _work(method, stepsize, given, k)
-    return Row(
-        goal=target.goal,
-        method=method,
-        stepsize=stepsize,
-        k=k,
-        rounds=rounds,
-        floats=coordinates_sent(rounds, given.senders * k),
-        more={"client": client, "server": server},
-        **{"seeds": given.sharing, **more},
-    )
 
 
 def _work(method: str, stepsize: str, given: Problem, k: float) -> tuple[float, float]:
@@ -412,21 +366,27 @@ def _goals(goal: Any) -> list[GoalName]:
 
 def _refuse_unused(goals: Sequence[GoalName], **given: Any) -> None:
     """Raise ValueError for an argument that none of the goals uses."""
-    used = {name for goal in goals for name in goal_class(goal).words.arguments}
-    used |= {"strong_convexity"} if "linear" in goals else set()
+    used = {name for goal in goals for name in _arguments(goal)}
     for name, value in given.items():
         if value is not None and name not in used:
-            whose = "goal='descent' and goal='euclidean'" if name == "epsilon2" else "goal='linear'"
-            msg = f"{name} is for {whose}, which is not asked for: leave it out"
+            takers = [goal for goal in METRIC_GOALS if name in _arguments(goal)]
+            msg = f"{name} is for {' and '.join(f'goal={goal!r}' for goal in takers)}, not asked for: leave it out"
             raise ValueError(msg)
 
 
+def _arguments(goal: GoalName) -> tuple[str, ...]:
+    """Return the arguments of ``plan`` that a goal uses."""
+    aim = goal_class(goal)
+    return (*aim.words.arguments, "strong_convexity") if aim.takes_curvature else aim.words.arguments
+
+
 def _target(goal: GoalName, given: Problem, epsilon2: float | None, accuracy: float | None, tol: float) -> Target:
-    name, value = ("accuracy", accuracy) if goal == "linear" else ("epsilon2", epsilon2)
+    name = goal_class(goal).words.arguments[0]
+    value = {"accuracy": accuracy, "epsilon2": epsilon2}[name]
     if value is None:
         msg = f"goal={goal!r} needs {name}"
         raise ValueError(msg)
-    if goal == "linear" and given.strong_convexity is None:
+    if goal_class(goal).takes_curvature and given.strong_convexity is None:
         msg = (
             "goal='linear' needs strong_convexity: an M ⪯ ∇²f, a matrix or a number μ > 0; a strongly convex objective "
             "(a logistic regression with penalty='ridge') knows its own"

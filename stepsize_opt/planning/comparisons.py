@@ -23,15 +23,15 @@ from typing import Any
 import numpy as np
 
 from stepsize_opt.clients import Clients, Seeds, Targets, log_fraction, optimal_distributed_stepsize, read_clients
-from stepsize_opt.goals import GOAL_NAMES, GoalName, coordinates_sent, goal_class
+from stepsize_opt.goals import GOAL_NAMES, GoalName, coordinates_sent, goal_class, has_momentum
 from stepsize_opt.inputs import NAMED_STRUCTURES, Direction, Structure, check_one_of
 from stepsize_opt.methods import DetCGD1, DetCGD2, Method
 from stepsize_opt.node import optimal_stepsize, read_problem
+from stepsize_opt.planning.problem import read_solving
 from stepsize_opt.proofs import Unproved, exp_down, rounded_down
 from stepsize_opt.records import completed
 from stepsize_opt.sketches import Sketch
 from stepsize_opt.tables import Case, Progress, Row, Table, best_first, solve_cases
-from stepsize_solvers import SolverChoice
 from stepsize_solvers.numerics.linalg import blas_threads, sym
 from stepsize_solvers.programs import Matrix
 
@@ -68,19 +68,14 @@ def compare(
     goal: GoalName = "paper",
     strong_convexity: Any = None,
     on_progress: Progress | None = None,
-    solver: SolverChoice = "auto",
-    tol: float = 1e-6,
-    verbose: bool = False,
-    time_limit: float | None = None,
-    max_iters: int | None = None,
-    options: Mapping[str, Any] | None = None,
+    solving: Mapping[str, Any] | None = None,
 ) -> Table:
     """Compare the optima with the paper's directions γI, γ diag⁻¹(L), γL⁻¹, γL^{−½}.
 
     ``rate`` is that of the goal, ``goal`` and ``strong_convexity`` as in ``optimal_stepsize``; ``descent rate`` is
     det(H)^{1/d} of each row, H = 2D − T(D).  For ``"paper"`` the row "optimal, descent" has the best det(H)^{1/d} of
     det-CGD1; for det-CGD2 both optima are the same.  ``"linear"`` has rows with momentum.
-    ``on_progress`` is called as in ``plan``.  Other arguments are those of ``optimal_stepsize``, limits for each row.
+    ``on_progress`` and ``solving`` are those of ``plan``.
 
     Rounds come from the better proved rate of a row, as in ``StepsizeResult.iterations``, in units of 2Δ⁰/ε²
     (``Table.unit``).  Rows are comparable: each bounds the same quantity, for ``"paper"`` and ``"descent"`` a mean of
@@ -100,13 +95,12 @@ def compare(
     with blas_threads(smoothness.d):
         smoothness.log_det()
         directions = _directions(smoothness.todense())
-    solving: dict[str, Any] = {"solver": solver, "tol": tol, "verbose": verbose, "time_limit": time_limit}
-    solving |= {"max_iters": max_iters, "options": options, "strong_convexity": strong_convexity}
+    settings = {**read_solving(solving), "strong_convexity": strong_convexity}
 
     def make(method: Method, stepsize: str, structure: Structure, solved_for: GoalName) -> Row:
         asked: dict[str, Any] = {"algorithm": method, "structure": structure, "goal": solved_for}
         asked["momentum"] = stepsize == _MOMENTUM
-        result = completed(optimal_stepsize(smoothness, sketch, **asked, **solving))
+        result = completed(optimal_stepsize(smoothness, sketch, **asked, **settings))
         rounds = result.goal_class.relative_rounds(result.guaranteed_rate)
         return Row(
             goal=goal,
@@ -134,9 +128,9 @@ def _cases(goal: GoalName, directions: list[tuple[str, Structure]]) -> list[tupl
         (first, "optimal", "full", goal),
         (second, "optimal", "full", goal),
     ]
-    if goal == "paper":
+    if goal_class(goal).needs_condition:
         cases.append((first, "optimal, descent", "full", "descent"))
-    if goal == "linear":
+    if has_momentum(goal):
         cases.append((first, _MOMENTUM, "full", goal))
         cases.append((second, _MOMENTUM, "full", goal))
     return cases + [(first, name, structure, goal) for name, structure in directions]
@@ -147,12 +141,12 @@ def _table(rows: list[Row], sketch: Sketch, goal: GoalName) -> Table:
         f"best by {rows[0].result.guarantee_used}, for every f with this L; a run may rank the rows otherwise",
         *dict.fromkeys(row.result.estimated for row in rows if row.result.estimated),
     ]
-    if goal == "linear":
+    if has_momentum(goal):
         notes.append(f"rounds with momentum are in units of {goal_class(goal, momentum=True).words.unit}")
     plain = next(row.result for row in rows if not row.result.momentum)  # without memory, as the limit
     limit = (plain.expected_nonzeros, goal_class(goal).relative_rounds(plain.limit))
     limits = (limit,) if math.isfinite(plain.limit) else ()
-    columns = tuple(name for name in _COLUMNS if goal == "paper" or name != "descent rate")
+    columns = tuple(name for name in _COLUMNS if goal_class(goal).needs_condition or name != "descent rate")
     title = f"Stepsizes for {sketch}, d = {sketch.d}, goal {goal}"
     return Table(tuple(rows), columns, title, goal_class(goal).words.unit, {goal: limits}, tuple(notes))
 
@@ -221,18 +215,13 @@ def compare_distributed(
     delta_inf: float,
     mean_smoothness: Any = None,
     on_progress: Progress | None = None,
-    solver: str = "auto",
-    tol: float = 1e-6,
-    verbose: bool = False,
-    time_limit: float | None = None,
-    max_iters: int | None = None,
-    options: Mapping[str, Any] | None = None,
+    solving: Mapping[str, Any] | None = None,
 ) -> Table:
     """Compare shared seeds, DCGD, DCGD-mat, and distributed det-CGD1 and det-CGD2 with the best diagonal and full D.
 
     The row with the fewest rounds is first.  Where all clients have one sketch they may draw the same one, and need no
-    λ_D at all.  ``on_progress`` is called as in ``plan``.
-    Other arguments are as in ``optimal_distributed_stepsize``, limits for each row.
+    λ_D at all.  ``on_progress`` and ``solving`` are those of ``plan``; other arguments are as in
+    ``optimal_distributed_stepsize``.
 
     Examples
     --------
@@ -245,8 +234,7 @@ def compare_distributed(
     """
     numbers: dict[str, Any] = {"epsilon2": epsilon2, "initial_gap": initial_gap, "delta_inf": delta_inf}
     clients = read_clients(smoothness, sketch, mean_smoothness)
-    solving: dict[str, Any] = {"solver": solver, "tol": tol, "verbose": verbose, "time_limit": time_limit}
-    solving |= {"max_iters": max_iters, "options": options, "mean_smoothness": mean_smoothness, **numbers}
+    settings = {**read_solving(solving), "mean_smoothness": mean_smoothness, **numbers}
 
     def make(method: str, structure: str, goal: GoalName, seeds: Seeds) -> Row:
         words: dict[str, Any] = {"goal": "paper", "method": method, "seeds": seeds}
@@ -263,7 +251,7 @@ def compare_distributed(
                 structure=NAMED_STRUCTURES[structure],
                 goal=goal,
                 seeds=seeds,
-                **solving,
+                **settings,
             )
         )
         return Row(rate=result.rate, rounds=result.K, floats=result.communication(), **words, **result.columns())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,16 @@ import numpy as np
 
 from stepsize_opt import smoothness
 from stepsize_opt.goals import read_strong_convexity
-from stepsize_opt.inputs import LARGE, dense, dimensions, positive_number, read_matrix, real_number, whole_number
+from stepsize_opt.inputs import (
+    LARGE,
+    check_one_of,
+    dense,
+    dimensions,
+    positive_number,
+    read_matrix,
+    real_number,
+    whole_number,
+)
 from stepsize_opt.problems import Federated, find_federated_infimum, find_infimum
 from stepsize_opt.proofs import mean_above
 from stepsize_opt.smoothness import MatrixSmoothness, Smoothness, proved_smoothness
@@ -45,14 +54,14 @@ class Problem:
 
     @staticmethod
     def read(
-        problem: Any, initial_gap: float | None, delta_inf: float | None, strong_convexity: Any, *, linear: bool
+        problem: Any, initial_gap: float | None, delta_inf: float | None, strong_convexity: Any, *, curved: bool
     ) -> Problem:
         """Raises ValueError or TypeError for what is no problem, or for a missing or impossible number.
 
-        ``linear``: whether M is wanted; it may be as large as L, and its eigenvalues are looked at.
+        ``curved``: whether M is wanted; it may be as large as L, and its eigenvalues are looked at.
         """
         if hasattr(problem, "smoothness"):
-            return _of_objective(problem, initial_gap, delta_inf, strong_convexity, linear=linear)
+            return _of_objective(problem, initial_gap, delta_inf, strong_convexity, curved=curved)
         if initial_gap is None:
             msg = "plan needs initial_gap = f(x⁰) − f^inf when the problem is given by matrices"
             raise ValueError(msg)
@@ -69,6 +78,21 @@ class Problem:
             raise ValueError(msg)
         L = MatrixSmoothness(mean_above(clients))
         return Problem(L, clients, len(clients), gap, delta, strong_convexity)
+
+
+SETTINGS = ("solver", "tol", "verbose", "time_limit", "max_iters", "options")
+
+
+def read_solving(solving: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the settings of each solve; raises TypeError or ValueError for what ``optimal_stepsize`` does not take."""
+    if not isinstance(solving, Mapping | None):
+        msg = f"solving must be a dictionary of settings such as {{'tol': 1e-3}}, got {solving!r}"
+        raise TypeError(msg)
+    for name in solving or {}:
+        check_one_of("solving", name, SETTINGS)
+    out = {"tol": 1e-6, **(solving or {})}
+    out["tol"] = positive_number("tol", out["tol"])
+    return out
 
 
 @dataclass(frozen=True)
@@ -117,7 +141,7 @@ class Budget:
 
 
 def _of_objective(
-    objective: Any, initial_gap: float | None, delta_inf: float | None, strong_convexity: Any, *, linear: bool
+    objective: Any, initial_gap: float | None, delta_inf: float | None, strong_convexity: Any, *, curved: bool
 ) -> Problem:
     """Read an objective: what is not given is found, Δ⁰ from x⁰ = 0."""
     large = objective.d > LARGE
@@ -140,7 +164,7 @@ def _of_objective(
             note = f"Δ⁰ = {initial_gap:.6g} is f(0) minus the smallest value found"
             if infimum.found - infimum.proved > _CLOSE * initial_gap:
                 note += f"; proved is only Δ⁰ ≤ {start - infimum.proved:.6g}, and the rounds grow with Δ⁰"
-    known = _known_bound(objective, large=large) if linear else None
+    known = _known_bound(objective, large=large) if curved else None
     M = strong_convexity
     if M is None:
         M = known if known is not None and _smallest(known) > 0.0 else None

@@ -188,7 +188,9 @@ ERRORS: list[tuple[str, dict[str, Any]]] = [
     ("delta_inf", {"delta_inf": 0.1}),
     ("delta_inf", {"problem": [L, L], "delta_inf": -1.0}),
     ("one shape", {"problem": [L, np.eye(2)]}),
-    ("tolerance", {"options": {"tolerance": 0.1}}),
+    ("tolerance", {"solving": {"options": {"tolerance": 0.1}}}),
+    ("solving", {"solving": {"tolerance": 0.1}}),
+    ("tol", {"solving": {"tol": 0.0}}),
 ]
 
 
@@ -342,7 +344,7 @@ def test_notes_name_a_gap_that_was_found_and_rows_that_are_not_finished() -> Non
     assert note.endswith("is f(0) minus the smallest value found")
     assert len(plan(f, 2, epsilon2=1e-3, initial_gap=1.0).notes) == 1  # what the columns of work count
     big = random_smoothness(np.random.default_rng(1), 12, 1e4)
-    _, note, feedback = plan(big, 6, time_limit=1e-9, **ASKED).notes
+    _, note, feedback = plan(big, 6, solving={"time_limit": 1e-9}, **ASKED).notes
     assert feedback.startswith("feedback: the rounds are its worst case")
     assert "rows rest on a D above the tolerance (user_limit): their rounds hold" in note
 
@@ -367,7 +369,7 @@ def test_a_row_of_the_subspace_method_is_optimal_only_within_the_tolerance() -> 
     assert _row(answer, "subspace", "optimal").status == "optimal_inaccurate"
     unfinished = sum(row.status != "optimal" for row in answer.rows)
     assert any(note.startswith(f"{unfinished} of {len(answer.rows)} rows rest on a D") for note in answer.notes)
-    assert _row(plan(near, 1, tol=0.1, **ASKED), "subspace", "optimal").status == "optimal"
+    assert _row(plan(near, 1, solving={"tol": 0.1}, **ASKED), "subspace", "optimal").status == "optimal"
     assert _row(plan(L, 1, **ASKED), "subspace", "optimal").status == "optimal"
 
 

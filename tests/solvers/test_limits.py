@@ -61,9 +61,11 @@ METHODS: dict[str, Callable[..., Any]] = {
 }
 CALLS: dict[str, Callable[..., Any]] = {
     "one node": one_node,
-    "compare": partial(compare, L, RandK(5, 2)),
+    "compare": lambda **settings: compare(L, RandK(5, 2), solving=settings),
     "distributed": METHODS["clients"],
-    "compare distributed": partial(compare_distributed, CLIENTS[:3], RandK(5, 2), **TARGETS),
+    "compare distributed": lambda **settings: compare_distributed(
+        CLIENTS[:3], RandK(5, 2), **TARGETS, solving=settings
+    ),
 }
 every_method = pytest.mark.parametrize("call", METHODS.values(), ids=METHODS.keys())
 LIMITS = [{"max_iters": 1}, {"max_iters": 2}, {"time_limit": 1e-9}]

@@ -102,14 +102,14 @@ def _solve_distributed(args: argparse.Namespace) -> int:
         raise ValueError(msg)
     check_output("--output", args.output, OUTPUTS)
     check_source(args, files=bool(args.matrices))
-    problem = {**_problem(args), **values(args, "--epsilon2", *SOLVER, "--verbose")}
+    problem, solver = {**_problem(args), **values(args, "--epsilon2")}, values(args, *SOLVER, "--verbose")
     n, d = len(problem["smoothness"]), problem["smoothness"][0].shape[0]
     sketches = [parse_sketch(text, d) for text in args.sketch]
     problem["sketch"] = sketches[0] if len(sketches) == 1 else sketches
     if args.compare:
-        return _compare(args, problem)
+        return _compare(args, {**problem, "solving": solver})
     with progress(f"solving d = {d}, n = {n}", quiet=args.quiet, verbose=args.verbose):
-        result = optimal_distributed_stepsize(**problem, **values(args, *_QUESTION))
+        result = optimal_distributed_stepsize(**problem, **solver, **values(args, *_QUESTION))
     return finish(args, result)
 
 

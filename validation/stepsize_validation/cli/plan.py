@@ -61,7 +61,7 @@ def _plan(args: argparse.Namespace) -> int:
     goal = values(args, "--goal", "--epsilon2", "--accuracy", "--initial-gap", "--delta-inf")
     goal["strong_convexity"] = read_strong_convexity(args)
     with progress("starting", quiet=args.quiet) as show:
-        answer = plan(problem, budget, on_progress=show, **goal, **values(args, *SOLVER))
+        answer = plan(problem, budget, on_progress=show, **goal, solving=values(args, *SOLVER))
     if args.figure is not None:
         with reported(args.figure, quiet=args.quiet):
             _draw(answer, args.figure)

@@ -176,6 +176,6 @@ def _compare(args: argparse.Namespace) -> int:
     sketch = parse_sketch(args.sketch, L.shape[0])
     solver = values(args, *SOLVER, "--verbose")
     with progress(f"comparing stepsizes for d = {sketch.d}", quiet=args.quiet, verbose=args.verbose):
-        table = compare(L, sketch, goal=args.goal, strong_convexity=read_strong_convexity(args), **solver)
+        table = compare(L, sketch, goal=args.goal, strong_convexity=read_strong_convexity(args), solving=solver)
     answer(args, table, table.to_records)
     return max(exit_code(row.result.status) for row in table.rows)

@@ -97,8 +97,9 @@ def _choices(setting: Setting, epsilon2: float, time_limit: float) -> list[Choic
     sketch, scalar = setting.sketch, setting.dcgd(epsilon2)
     D = scalar.gamma * np.eye(len(setting.L))
     choices = [Choice("DCGD", "det-CGD1", D, sketch, scalar.gamma, feasible=True, theory_iterations=scalar.K)]
+    solving = {"time_limit": time_limit}
     table = compare_distributed(
-        setting.client_L, sketch, mean_smoothness=setting.L, time_limit=time_limit, **setting.goal(epsilon2)
+        setting.client_L, sketch, mean_smoothness=setting.L, solving=solving, **setting.goal(epsilon2)
     )
     for row in table.rows:
         # The row of DCGD has no result; shared seeds are not (12).
