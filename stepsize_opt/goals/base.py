@@ -299,6 +299,8 @@ class Goal(ABC):
 
 def _refuse(goal: object, momentum: bool) -> None:
     """Raise ValueError for a goal that has no class."""
+    if not isinstance(goal, str):
+        check_one_of("goal", goal, _GOALS[momentum])
     if momentum and goal in _GOALS[False]:
         msg = (
             f"momentum=True is proved for convex f only, goal='linear' or goal='convex', got goal={goal!r}: "

@@ -12,7 +12,6 @@ from scipy import sparse
 from shared.small_data import small_data
 from stepsize_opt.problems import (
     Federated,
-    Infimum,
     Layered,
     LeastSquares,
     LogisticRegression,
@@ -129,33 +128,6 @@ def test_client_gradients_agree_with_the_clients() -> None:
     expected = np.stack([client.gradient(X) for client in f.clients], axis=1)
     np.testing.assert_allclose(f.client_gradients(X), expected, rtol=1e-12, atol=1e-14)
     np.testing.assert_allclose(f.smoothness(), np.mean(f.client_smoothness(), axis=0))
-
-
-HALF = Quadratic(np.eye(2), np.zeros(2))
-
-
-@pytest.mark.parametrize(
-    ("build", "error", "message"),
-    [
-        (lambda: LogisticRegression(np.eye(3), np.ones(2), 0.1), ValueError, "b must have one entry for each"),
-        (lambda: LogisticRegression(np.eye(3), np.ones(3), 0.0), ValueError, "reg must be a finite positive number"),
-        (lambda: LeastSquares(sparse.csr_array(np.diag([1.0, np.inf])), np.ones(2)), ValueError, "A must be finite"),
-        (lambda: LeastSquares(np.zeros((0, 3)), np.zeros(0)), ValueError, "at least one row"),
-        (lambda: Quadratic(np.eye(3), np.zeros(2)), ValueError, "minimiser must have shape"),
-        (lambda: Quadratic(-np.eye(2), np.zeros(2)), ValueError, "positive semidefinite"),
-        (lambda: SoftmaxRegression(np.eye(3), np.array([0, 1, 3]), 3, 0.1), ValueError, "labels must be 3 whole"),
-        (lambda: SoftmaxRegression(sparse.eye_array(2), np.arange(2), 2, 0.1), TypeError, "A must be a dense matrix"),
-        (lambda: Federated(HALF), TypeError, "clients must be a list of objectives, got Quadratic"),  # type: ignore[arg-type]
-        (lambda: Federated((HALF, Quadratic(np.eye(3), np.zeros(3)))), ValueError, "common dimension"),
-        (lambda: Infimum(1.0, 0.5), ValueError, "found must be finite and not lie below proved"),
-        (lambda: find_infimum(HALF, np.zeros(3)), ValueError, r"start must have shape \(2,\)"),
-        (lambda: find_infimum(HALF, iterations=-1), ValueError, "iterations must be a whole number of at least 1"),
-        (lambda: find_federated_infimum(HALF), TypeError, "objective must be Federated"),  # type: ignore[arg-type]
-    ],
-)
-def test_errors_name_the_argument(build: Any, error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message):
-        build()
 
 
 @pytest.mark.parametrize("unit", [1.0, 1e-11, 1e-30])

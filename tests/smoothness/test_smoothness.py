@@ -130,23 +130,6 @@ def test_the_subspace_method_of_a_head_has_matrices_of_its_size() -> None:
     assert smoothness.of(Federated(clients)).rank == 4
 
 
-ERRORS: list[tuple[type[Exception], str, dict[str, Any]]] = [
-    (ValueError, "rank", {"rank": 0}),
-    (ValueError, "rank", {"X": sparse.csr_array(np.ones((6, 5))), "rank": 5}),
-    (ValueError, "reg", {"reg": 0.0}),
-    (ValueError, "penalty", {"penalty": "lasso"}),
-    (ValueError, "X", {"X": np.ones(5)}),
-    (TypeError, "X", {"X": sparse.csr_array(np.eye(3) * (1 + 1j))}),
-    (ValueError, "X", {"X": 1e-150 * np.eye(3), "reg": 1e-300}),
-]
-
-
-@pytest.mark.parametrize(("error", "argument", "changes"), ERRORS, ids=[argument for _, argument, _ in ERRORS])
-def test_errors_name_the_argument(error: type[Exception], argument: str, changes: dict[str, Any]) -> None:
-    with pytest.raises(error, match=rf"\b{argument}\b"):
-        smoothness.logistic(**{"X": np.ones((6, 5)), "reg": 0.1, **changes})
-
-
 @pytest.mark.parametrize("kind", [np.bool_, np.int8, np.uint8, np.float32])
 def test_sparse_data_of_a_smaller_type_are_read_as_float64(kind: Any) -> None:
     """AᵀA in the type of A wraps around or loses digits: L lay far below the Hessian."""
