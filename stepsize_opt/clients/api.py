@@ -17,20 +17,12 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
+from stepsize_opt.clients import search
 from stepsize_opt.clients.fit import ProvedMultiple, Slack, best_multiple, read_iterations, slacks
 from stepsize_opt.clients.problem import Targets, read_clients, reduce_clients
 from stepsize_opt.clients.programs import ClientPrograms
 from stepsize_opt.clients.result import DistributedResult
-from stepsize_opt.clients.search import (
-    Question,
-    Runs,
-    all_notes,
-    answered,
-    failures,
-    plain_run,
-    statistics,
-    upper_bound,
-)
+from stepsize_opt.clients.search import Question, Runs
 from stepsize_opt.goals import CLIENT_GOALS, GoalName, coordinates_sent
 from stepsize_opt.inputs import Direction, Structure, check_one_of, pattern_of, read_only, solve_settings
 from stepsize_opt.methods import Algorithm, get_method
@@ -212,19 +204,16 @@ def optimal_distributed_stepsize(
         if clients.common_sketch is None:
             msg = "seeds='shared' takes one sketch for all clients: different laws cannot have the same draw"
             raise ValueError(msg)
-        node = optimal_stepsize(
-            clients.smoothness,
-            clients.common_sketch,
-            algorithm=method,
-            structure=structure,
-            goal=goal,
-            solver=solver,
-            tol=tol,
-            verbose=verbose,
-            time_limit=time_limit,
-            max_iters=max_iters,
-            options=options,
-        )
+        solving = {"time_limit": time_limit, "max_iters": max_iters, "options": options, "verbose": verbose}
+        asked: Any = {
+            "algorithm": method,
+            "structure": structure,
+            "goal": goal,
+            "solver": solver,
+            "tol": tol,
+            **solving,
+        }
+        node = optimal_stepsize(clients.smoothness, clients.common_sketch, **asked)
         return shared_seeds(node, targets, requested)
     # det(D)^{1/d} enters K once directly and once through λ_D, so the program must be twice as exact as K.
     settings = replace(settings, tol=settings.tol / 4.0)
@@ -235,7 +224,7 @@ def optimal_distributed_stepsize(
         best = found.best
         descent = conditions.descent_log_rate(best.D)
     if not message and status is not Status.OPTIMAL:
-        message = "; ".join([status.meaning, status.remedy, *failures(found.runs)])
+        message = "; ".join([status.meaning, status.remedy, *search.failures(found.runs)])
     if settings.verbose:
         print(f"proved K = {best.K}, gap {found.certificate.gap:.2e}")
     rate = best.rate
@@ -254,7 +243,7 @@ def optimal_distributed_stepsize(
         certificate=found.certificate,
         targets=targets,
         floats_per_client=tuple(best.K * s.expected_nonzeros for s in clients.sketches),
-        solver_stats=statistics(found.runs),
+        solver_stats=search.statistics(found.runs),
         reductions=(*notes, *found.notes),
         method=method,
         sketches=tuple(clients.sketches),
@@ -302,18 +291,18 @@ def _find(question: Question, targets: Targets, K: int | None, runs: Runs) -> _F
     """Find the best D for a given K, or the smallest K with its D; raises RuntimeError without a proved stepsize."""
     limits = (math.inf, targets.log_kappa) if K is None else (targets.log_share(K), targets.log_det_factor)
     conditions = question.conditions
-    answer, runs = answered(replace(question, limits=limits), runs)
+    answer, runs = search.answered(replace(question, limits=limits), runs)
     best = None if answer.direction is None else best_multiple(conditions, targets, answer.direction, K)
     if answer.direction is not None and best is None:
-        plain = plain_run(conditions, runs)
+        plain = search.plain_run(conditions, runs)
         runs = (*runs, plain)
         best = None if plain.direction is None else best_multiple(conditions, targets, plain.direction, K)
     if best is None:
-        msg = f"no solver returned a stepsize for d = {conditions.d}: {'; '.join(all_notes(runs)) or 'no point'}"
+        msg = f"no solver returned a stepsize for d = {conditions.d}: {'; '.join(search.all_notes(runs)) or 'no point'}"
         raise RuntimeError(msg)
     # Logarithms of fractions are sums of two roundings: these are above the exact ones.
     log_c, log_kappa = (limit + 8.0 * UNIT * (1.0 + abs(limit)) for limit in limits)
-    upper = upper_bound(runs, (log_c, log_kappa))
+    upper = search.upper_bound(runs, (log_c, log_kappa))
     smallest = 1
     if K is None and math.isfinite(upper):
         smallest = targets.least_iterations(exp_up(upper))
@@ -322,4 +311,4 @@ def _find(question: Question, targets: Targets, K: int | None, runs: Runs) -> _F
     # For a given K the certificate tells how much larger det(D)^{1/d} could be; it does not look for smaller K.
     certificate = Certificate.of_rate(margin, best.free_log_rate, upper, conditions.d)
     certificate = replace(certificate, feasible=targets.enough(best.K, best.rate))
-    return _Found(best, certificate, smallest, left, runs, (*all_notes(runs), *answer.notes))
+    return _Found(best, certificate, smallest, left, runs, (*search.all_notes(runs), *answer.notes))

@@ -125,10 +125,6 @@ class DistributedResult(Result):
         return "descent, det(H)^(1/d)" if descent else "paper, det(D)^(1/d)"
 
     @property
-    def _second_moment(self) -> str:
-        return "T(D)" if self.seeds == "shared" else "DLD"
-
-    @property
     def neighbourhood(self) -> float:
         """2λ_DΔ^inf/(rate·n), the part of the bound that more iterations do not reduce."""
         return self.targets.neighbourhood(self.lambda_D, self.rate)
@@ -158,17 +154,20 @@ class DistributedResult(Result):
             "targets": asdict(self.targets),
         }
 
+    def _shown(self) -> list[tuple[str, str]]:
+        return [("run", f"K = {_spaced(self.iterations())} iterations, by {self.guarantee_used}"), *super()._shown()]
+
     def _rows(self) -> list[tuple[str, str]]:
-        most = max(self.floats_per_client)
+        run = [self.iterations() / self.K * floats for floats in self.floats_per_client]
         factors = [("D/W", ", ".join(f"{gamma:.9g}" for gamma in self.gammas))] if self.gammas else []
         return [
             ("method", f"distributed {self.algorithm}, sketch {self._sketch_text}, {self.structure} D"),
             ("size", f"d = {self.d}, n = {self.clients} clients, {self.seeds} seeds"),
-            ("K", f"{self.K:_} (proved: at least {self.smallest_K:_})".replace("_", " ")),
+            (f"K by {self.goal}", f"{_spaced(self.K)} (proved: at least {_spaced(self.smallest_K)})"),
             *factors,
             *self._rates(),
             *self._seeds(),
-            ("floats sent", f"{self.communication():.6g} in all, {most:.6g} by one client at most"),
+            ("floats sent", f"{math.fsum(run):.6g} by all clients in this run, {max(run):.6g} by one at most"),
         ]
 
     def _seeds(self) -> list[tuple[str, str]]:
@@ -184,13 +183,11 @@ class DistributedResult(Result):
         return rows
 
     def _rates(self) -> list[tuple[str, str]]:
-        metric = ("descent rate det(H)^(1/d)", f"{self.descent_rate:.9g}, H = 2D − {self._second_moment}")
+        H = "H = 2D − T(D)" if self.seeds == "shared" else "H = 2D − DLD"
         if self.goal == "descent":
-            return [(f"rate {metric[0].removeprefix('descent rate ')}", metric[1])]
-        rows = [("rate det(D)^(1/d)", f"{self.rate:.9g}"), metric]
-        if self.iterations() < self.K:
-            rows.append(("K of this D", f"{self.iterations():_} by {self.guarantee_used}".replace("_", " ")))
-        return rows
+            return [("rate det(H)^(1/d)", f"{self.descent_rate:.9g}, {H}")]
+        descent = ("descent rate det(H)^(1/d)", f"{self.descent_rate:.9g}, {H}")
+        return [("rate det(D)^(1/d)", f"{self.rate:.9g}"), descent]
 
     def _contents(self) -> tuple[dict[str, Any], dict[str, Any]]:
         meta = plain_fields(self, "D", "sketches")
@@ -204,3 +201,8 @@ class DistributedResult(Result):
         known["sketches"] = tuple(sketch_of_plain(plain) for plain in meta["sketches"])
         known["structure"] = structure_of_plain(meta["structure"], D)
         return from_fields(DistributedResult, meta, **known)
+
+
+def _spaced(K: int) -> str:
+    """Return K in groups of three digits."""
+    return f"{K:_}".replace("_", " ")
