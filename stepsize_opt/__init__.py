@@ -10,7 +10,7 @@ The classes of what the functions return and raise are in ``stepsize_opt.results
 """
 
 from stepsize_opt.certificates import write_certificate
-from stepsize_opt.clients import optimal_distributed_stepsize
+from stepsize_opt.clients.api import optimal_distributed_stepsize
 from stepsize_opt.inputs import BlockDiagonal, Direction, EstimatedSmoothness
 from stepsize_opt.limit import compression_limit, optimal_method
 from stepsize_opt.methods import CompressedStep, Feedback, Method

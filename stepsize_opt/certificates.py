@@ -20,7 +20,7 @@ import numpy as np
 
 from stepsize_opt.goals import Goal
 from stepsize_opt.inputs import Direction, Structure, Symmetric, dense, pattern_of, write_text
-from stepsize_opt.large import BlockStepsize, DiagonalStepsize, InverseStepsize, StepsizeOperator
+from stepsize_opt.large.stepsizes import BlockStepsize, DiagonalStepsize, InverseStepsize, StepsizeOperator
 from stepsize_opt.limit import CompressionLimit, SubspaceMethod
 from stepsize_opt.node import StepsizeResult, optimal_stepsize
 from stepsize_opt.proofs import Answer, Stationary, exp_down, exp_up, inverse_of, limit_multipliers

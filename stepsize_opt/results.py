@@ -1,6 +1,6 @@
 """The classes of what the functions of ``stepsize_opt`` return and raise: for type hints, ``load`` and ``except``."""
 
-from stepsize_opt.clients import DistributedResult as DistributedResult
+from stepsize_opt.clients.result import DistributedResult as DistributedResult
 from stepsize_opt.limit import CompressionLimit as CompressionLimit
 from stepsize_opt.limit import SubspaceMethod as SubspaceMethod
 from stepsize_opt.node import CvxpyForm as CvxpyForm

@@ -29,7 +29,7 @@ import numpy as np
 from scipy.linalg import LinAlgError, lapack
 from scipy.linalg import eigh as generalised_eigh
 
-from stepsize_solvers.large import balanced_vector
+from stepsize_solvers.large.balancing import balanced_vector
 from stepsize_solvers.numerics.linalg import (
     cholesky,
     dominant_vector,

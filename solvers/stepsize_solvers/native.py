@@ -24,7 +24,7 @@ from stepsize_solvers.interior.frame import is_graded
 from stepsize_solvers.interior.metric import DampedNewton, MetricPoint
 from stepsize_solvers.interior.starts import cold_start, metric_start, warm_start
 from stepsize_solvers.interior.whitened import Whitening
-from stepsize_solvers.large import solve_balanced
+from stepsize_solvers.large.balancing import solve_balanced
 from stepsize_solvers.numerics.linalg import blas_threads, sym
 from stepsize_solvers.numerics.progress import Limits, Progress
 from stepsize_solvers.numerics.sizes import Sizes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from stepsize_solvers.conic import BACKENDS, CvxpySolver, other_solver
+from stepsize_solvers.conic.backends import BACKENDS, CvxpySolver, other_solver
 from stepsize_solvers.native import NativeOptions, NativeSolver
 from stepsize_solvers.programs import Program, Settings, Solver, SolverUnavailable, UnsupportedProgram
 

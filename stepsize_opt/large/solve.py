@@ -33,7 +33,8 @@ from stepsize_opt.proofs import (
     twice_gamma,
 )
 from stepsize_opt.smoothness import LowRankPlusDiagonal, NeedsDense
-from stepsize_solvers.large import solve_balanced, solve_low_rank
+from stepsize_solvers.large.balancing import solve_balanced
+from stepsize_solvers.large.low_rank import solve_low_rank
 from stepsize_solvers.numerics.progress import Limits
 from stepsize_solvers.programs import PositiveMap, ScaledPlusTrace, Settings, SolverStats, Status, Vector
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from stepsize_opt.goals import goal_class
 from stepsize_opt.inputs import Saved, Shown, from_fields
-from stepsize_opt.large import StepsizeOperator, check_stepsize, stepsize_from_arrays
+from stepsize_opt.large.stepsizes import StepsizeOperator, check_stepsize, stepsize_from_arrays
 from stepsize_opt.proofs import Certificate, exp_down, exp_up
 from stepsize_solvers.programs import Vector
 

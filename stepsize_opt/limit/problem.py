@@ -24,15 +24,8 @@ from scipy import sparse
 
 from stepsize_opt.goals import Goal
 from stepsize_opt.inputs import REGULARISE, SMOOTHNESS_REMEDY, Scaling, positive_number, read_only
-from stepsize_opt.large import (
-    DiagonalStepsize,
-    InverseStepsize,
-    LargeAnswer,
-    LargeQuestion,
-    StepsizeOperator,
-    large_problem,
-    solve_large,
-)
+from stepsize_opt.large.solve import LargeAnswer, LargeQuestion, large_problem, solve_large
+from stepsize_opt.large.stepsizes import DiagonalStepsize, InverseStepsize, StepsizeOperator
 from stepsize_opt.limit.answers import CompressionLimit
 from stepsize_opt.limit.subspace import SubspaceMethod
 from stepsize_opt.proofs import (

@@ -23,7 +23,7 @@ import numpy as np
 
 from stepsize_opt.goals import MOMENTUM_GOALS, MomentumGoal, goal_class
 from stepsize_opt.inputs import Array, dimensions, from_fields, real_array
-from stepsize_opt.large import check_stepsize
+from stepsize_opt.large.stepsizes import check_stepsize
 from stepsize_opt.limit.answers import LimitAnswer, stepsize_of
 from stepsize_opt.methods import MOMENTUM_UPDATES, Compress, Compressor, Factors, Momentum
 from stepsize_opt.proofs import Certificate, exp_down, exp_up

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 
 from stepsize_opt.inputs import Array, check_kind, dense, dimensions, read_matrix, real_array
-from stepsize_opt.large import StepsizeOperator
+from stepsize_opt.large.stepsizes import StepsizeOperator
 from stepsize_opt.methods.base import Factors, Method, get_method
 from stepsize_opt.sketches import Draw, Sketch, read_sketch
 from stepsize_solvers.programs import Matrix, Vector

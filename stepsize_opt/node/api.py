@@ -20,7 +20,7 @@ from stepsize_opt.node.solve import check_start, chosen_solver, processes, solve
 from stepsize_opt.sketches import Sketch
 from stepsize_opt.smoothness import proved_smoothness
 from stepsize_solvers import SolverChoice
-from stepsize_solvers.conic import choose_lift, conic_model
+from stepsize_solvers.conic.model import choose_lift, conic_model
 from stepsize_solvers.numerics.linalg import blas_threads
 from stepsize_solvers.programs import Program
 

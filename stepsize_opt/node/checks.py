@@ -10,7 +10,8 @@ import numpy as np
 
 from stepsize_opt.goals import Goal, GoalName, Units
 from stepsize_opt.inputs import Shown, Structure, check_kind, dense, pattern_with, read_matrix
-from stepsize_opt.large import InverseStepsize, StepsizeOperator, large_problem
+from stepsize_opt.large.solve import large_problem
+from stepsize_opt.large.stepsizes import InverseStepsize, StepsizeOperator
 from stepsize_opt.methods import Algorithm
 from stepsize_opt.node.question import Question
 from stepsize_opt.node.reductions import Component, separate

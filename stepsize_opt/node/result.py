@@ -10,7 +10,7 @@ import numpy as np
 
 from stepsize_opt.goals import Goal, GoalName, MomentumGoal, coordinates_sent, goal_class
 from stepsize_opt.inputs import LARGE, dimensions, from_fields, pattern_of, real_array
-from stepsize_opt.large import BlockStepsize, StepsizeOperator, check_stepsize, stepsize_from_arrays
+from stepsize_opt.large.stepsizes import BlockStepsize, StepsizeOperator, check_stepsize, stepsize_from_arrays
 from stepsize_opt.methods import CompressedStep, DetCGD1, DetCGD2, Momentum, get_method
 from stepsize_opt.plots import plot_matrix
 from stepsize_opt.proofs import Certificate, exp_down

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
-from stepsize_opt.clients import optimal_distributed_stepsize
+from stepsize_opt.clients.api import optimal_distributed_stepsize
 from stepsize_opt.goals import (
     METRIC_GOALS,
     GoalName,

@@ -22,7 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from stepsize_opt.clients import Clients, Seeds, Targets, log_fraction, optimal_distributed_stepsize, read_clients
+from stepsize_opt.clients.api import Seeds, optimal_distributed_stepsize
+from stepsize_opt.clients.problem import Clients, Targets, log_fraction, read_clients
 from stepsize_opt.goals import GOAL_NAMES, GoalName, coordinates_sent, goal_class, has_momentum
 from stepsize_opt.inputs import NAMED_STRUCTURES, Direction, Structure, check_one_of
 from stepsize_opt.methods import DetCGD1, DetCGD2, Method

@@ -12,7 +12,7 @@ import torch
 from scipy.linalg import solve_triangular
 from torch import Tensor
 
-from stepsize_opt.large import BlockStepsize, DiagonalStepsize, InverseStepsize
+from stepsize_opt.large.stepsizes import BlockStepsize, DiagonalStepsize, InverseStepsize
 from stepsize_opt.sketches import CoordinatesDraw, FactorDraw, LayersDraw
 from stepsize_opt.smoothness import ThinDirections
 

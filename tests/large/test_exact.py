@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from stepsize_opt import Direction, Gaussian, IndependentSampling, LowRankPlusDiagonal, RandK, Sketch, optimal_stepsize
-from stepsize_opt.large import DiagonalStepsize, InverseStepsize
+from stepsize_opt.large.stepsizes import DiagonalStepsize, InverseStepsize
 from stepsize_validation.properties import exact
 
 DET_CGD2 = {"algorithm": "det-CGD2"}

@@ -12,8 +12,8 @@ from scipy.sparse.linalg import aslinearoperator
 
 from shared.goals import GOALS
 from stepsize_opt import Direction, Gaussian, LowRankPlusDiagonal, RandK, compression_limit, optimal_stepsize
-from stepsize_opt.large import BlockStepsize, LargeQuestion, large_problem
-from stepsize_opt.large.solve import SOLVERS
+from stepsize_opt.large.solve import SOLVERS, LargeQuestion, large_problem
+from stepsize_opt.large.stepsizes import BlockStepsize
 from stepsize_opt.smoothness import NeedsDense
 from stepsize_solvers.programs import Settings
 

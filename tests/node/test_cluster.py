@@ -16,7 +16,7 @@ from joblib import parallel_config
 from scipy import sparse
 
 from stepsize_opt import IndependentSampling, RandK, certify, optimal_stepsize
-from stepsize_opt.large import BlockStepsize
+from stepsize_opt.large.stepsizes import BlockStepsize
 from stepsize_opt.node.solve import _chunks, processes
 from stepsize_opt.results import StepsizeResult
 

@@ -22,7 +22,7 @@ from stepsize_opt import (
     optimal_stepsize,
 )
 from stepsize_opt.inputs.structures import Structure
-from stepsize_opt.large import BlockStepsize
+from stepsize_opt.large.stepsizes import BlockStepsize
 from stepsize_opt.proofs.certificate import Certificate
 from stepsize_opt.results import StepsizeResult
 from stepsize_validation import data

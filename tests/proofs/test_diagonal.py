@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from shared.unreduced import optimal_unreduced
 from stepsize_opt import RandK, optimal_stepsize
 from stepsize_opt.proofs import LowRankCondition, NonnegativeCondition, ProvedDiagonal
-from stepsize_solvers.large import solve_balanced, solve_low_rank
+from stepsize_solvers.large.balancing import solve_balanced
+from stepsize_solvers.large.low_rank import solve_low_rank
 from stepsize_solvers.numerics.progress import Limits
 from stepsize_solvers.programs import Matrix, Vector
 

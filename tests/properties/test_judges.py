@@ -21,7 +21,7 @@ from stepsize_opt import (
     optimal_stepsize,
 )
 from stepsize_opt.goals import GOAL_NAMES, METRIC_GOALS
-from stepsize_opt.large import BlockStepsize
+from stepsize_opt.large.stepsizes import BlockStepsize
 from stepsize_opt.results import StepsizeResult
 from stepsize_validation.data import random_smoothness
 from stepsize_validation.properties.exact import combine, definiteness, is_positive_semidefinite, rational

@@ -13,7 +13,8 @@ from scipy import sparse
 from shared.reference_problems import stored
 from stepsize_opt import RandK, optimal_stepsize
 from stepsize_solvers.interior.diagonal import solve_diagonal
-from stepsize_solvers.large import solve_balanced, solve_low_rank
+from stepsize_solvers.large.balancing import solve_balanced
+from stepsize_solvers.large.low_rank import solve_low_rank
 from stepsize_solvers.numerics.progress import Limits
 from stepsize_solvers.programs import Matrix, Status, Vector
 from stepsize_validation.data import with_spectrum

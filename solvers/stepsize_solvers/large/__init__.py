@@ -8,13 +8,3 @@ with d rows
 and the inequality between the means makes of it  Σ log x_j ≤ d log(tr(QᵀMQ)/d) − Σ log ‖(MQ)_j‖².  It is an equality at
 the best x for MQ = Diag(x)⁻¹Q with rows of Q of the norms √x_j.  Each method returns points with such x and Q.
 """
-
-from stepsize_solvers.large.balancing import (
-    BalancedPoint as BalancedPoint,
-    balanced_vector as balanced_vector,
-    solve_balanced as solve_balanced,
-)
-from stepsize_solvers.large.low_rank import (
-    LowRankPoint as LowRankPoint,
-    solve_low_rank as solve_low_rank,
-)

@@ -18,7 +18,7 @@ import numpy as np
 
 from stepsize_opt import __version__
 from stepsize_opt.inputs import json_text, write_text
-from stepsize_solvers.conic import FINEST_ACCURACY
+from stepsize_solvers.conic.backends import FINEST_ACCURACY
 from stepsize_validation.bench.plan import NATIVE, BenchSettings
 
 # A DataFrame or Series of pandas, whose own annotations call a choice of rows either of the two.

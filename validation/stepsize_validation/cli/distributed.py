@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from stepsize_opt.clients import SEEDS, optimal_distributed_stepsize
+from stepsize_opt.clients.api import SEEDS, optimal_distributed_stepsize
 from stepsize_opt.goals import CLIENT_GOALS
 from stepsize_opt.inputs import read_matrix
 from stepsize_opt.planning import compare_distributed
