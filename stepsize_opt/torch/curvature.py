@@ -29,7 +29,7 @@ def estimate_smoothness(
 ) -> EstimatedSmoothness:
     """L̂ = UUᵀ + aI from the Hessian at the present parameters; not proved, and labelled so everywhere.
 
-    U has the eigenvectors of the ``rank`` largest |eigenvalues|, and a is the next of them.  At other parameters
+    U has the eigenvectors of the ``rank`` eigenvalues of largest size, and a is the next of them.  At other parameters
     nothing is known.  Each process sends up to ``2 rank`` dense gradients.
 
     Parameters
