@@ -38,7 +38,7 @@ class Row:
     seeds
         ``"one node"``; with clients ``"shared"``, all draw the same sketch, or ``"independent"``.
     k
-        Floats that each sender sends per round, on average.
+        Floats that each sender sends per round, on average; an int where the number is whole.
     rate
         The proved rate of the goal.
     rounds
@@ -77,6 +77,10 @@ class Row:
     result: Any = field(default=None, repr=False)
     compressor: Any = field(default=None, repr=False)
     more: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if float(self.k).is_integer():
+            object.__setattr__(self, "k", int(self.k))  # two floats are no 2.0 floats
 
     @property
     def label(self) -> str:

@@ -58,6 +58,7 @@ def _row(answer: Table, method: str, stepsize: str, k: float = 1.0) -> Any:
 
 def test_rows_are_those_of_the_functions_behind_them() -> None:
     answer = plan(L, 1, **ASKED)
+    assert all(isinstance(row.k, int) for row in answer.rows if row.method != "feedback")
     sketch = RandK(3, 1)
     paper = optimal_stepsize(L, sketch)
     scalar = optimal_stepsize(L, sketch, structure="scalar")
