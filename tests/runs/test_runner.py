@@ -7,12 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
 from matplotlib.figure import Figure
 
+from shared.goals import arguments_of
 from shared.small_data import small_data
 from stepsize_opt import LowRankPlusDiagonal, optimal_distributed_stepsize, optimal_method, optimal_stepsize
+from stepsize_opt.goals import METRIC_GOALS
 from stepsize_opt.methods import Feedback
-from stepsize_opt.problems import Federated, Quadratic
+from stepsize_opt.problems import Federated, Quadratic, find_federated_infimum, find_infimum
 from stepsize_opt.sketches import (
     BernQ,
     Gaussian,
@@ -22,7 +25,9 @@ from stepsize_opt.sketches import (
     RandK,
     Sketch,
 )
+from stepsize_validation import check_rate
 from stepsize_validation.data import federated_logistic, layered_logistic, logistic_regression, random_quadratic, split
+from stepsize_validation.properties.strategies import sketches
 from stepsize_validation.runs import Divergence, first_below, log_steps, run
 from stepsize_validation.runs.sampling import Sample, samples
 
@@ -208,31 +213,25 @@ def test_a_seed_does_not_depend_on_those_beside_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("argument", "wrong"),
     [
-        ({"algorithm": "SGD"}, "algorithm must be one of"),
-        ({"D": np.eye(5)}, "D must have shape"),
-        ({"D": np.ones(6)}, "D must be a square matrix"),
-        ({"D": -np.eye(6)}, "D must be symmetric positive definite"),
-        ({"D": np.eye(6) + 1e-9 * np.eye(6, k=1)}, "D must be symmetric"),
-        ({"D": np.diag([1.0, 1, 1, 1, 1, np.nan])}, "D must be finite"),
-        ({"start": np.zeros(3)}, "start must have shape"),
-        ({"start": np.array([0.0, 0, 0, 0, 0, np.nan])}, "start must be finite"),
-        ({"seed": -1}, "seed must be"),
-        ({"seed": None}, "seed must be"),
-        ({"sketch": RandK(5, 1)}, "sketch is for d=5"),
-        ({"sketch": [RandK(6, 1)] * 2}, "one for each of the 3 clients"),
-        ({"sketch": [RandK(6, 2), RandK(6, 2), RandK(6, 3)], "client_seeds": "shared"}, "one sketch for all clients"),
-        ({"client_seeds": "common"}, "client_seeds must be one of"),
-        ({"iterations": 0}, "iterations"),
-        ({"on_divergence": "ignore"}, "on_divergence must be"),
+        ("algorithm", "SGD"),
+        *(("D", wrong) for wrong in (np.eye(5), np.ones(6), -np.eye(6), np.eye(6) + 1e-9 * np.eye(6, k=1))),
+        ("D", np.diag([1.0, 1, 1, 1, 1, np.nan])),
+        *(("start", wrong) for wrong in (np.zeros(3), np.array([0.0, 0, 0, 0, 0, np.nan]))),
+        *(("seed", wrong) for wrong in (-1, None)),
+        *(("sketch", wrong) for wrong in (RandK(5, 1), [RandK(6, 1)] * 2)),
+        *(("client_seeds", wrong) for wrong in ("common", "shared")),
+        ("iterations", 0),
+        ("on_divergence", "ignore"),
     ],
 )
-def test_errors_of_run_name_the_argument(change: dict[str, Any], message: str) -> None:
-    f = federated_logistic(split(small_data(), 3, np.random.default_rng(0)), 0.1)
-    arguments: dict[str, Any] = {"D": 0.1 * np.eye(6), "sketch": RandK(6, 1), "iterations": 5} | change
-    with pytest.raises(ValueError, match=message):
-        run(f, **arguments)
+def test_errors_of_run_name_the_argument(argument: str, wrong: Any) -> None:
+    arguments: dict[str, Any] = {"D": 0.1 * np.eye(6), "sketch": RandK(6, 1), "iterations": 5, argument: wrong}
+    if argument == "client_seeds":
+        arguments["sketch"] = [RandK(6, 2), RandK(6, 2), RandK(6, 3)]
+    with pytest.raises(ValueError, match=argument):
+        run(CLIENTS, **arguments)
 
 
 def test_a_start_without_a_value_is_refused_and_infinite_norms_diverge() -> None:
@@ -298,3 +297,92 @@ def test_every_recorded_array_counts_as_memory(monkeypatch: pytest.MonkeyPatch) 
     f = Quadratic(np.eye(4), np.ones(4))
     with pytest.raises(ValueError, match="the record of 100 iterations with 7 seeds"):
         run(f, 0.1 * np.eye(4), RandK(4, 1), iterations=100, seeds=7)
+
+
+# ---------------------------------------------------------------- clients with shared seeds are one node
+
+
+def assert_one_node(D: Any, sketch: Sketch | None = None, algorithm: str | None = None) -> None:
+    arguments: dict[str, Any] = {"sketch": sketch, "algorithm": algorithm, "iterations": 60, "seeds": 2}
+    shared = run(CLIENTS, D, client_seeds="shared", **arguments)
+    node = run(NODE, D, **arguments)
+    for field in ("squared_norms", "descent", "metric_norms", "decrease", "final_points"):
+        np.testing.assert_allclose(getattr(shared, field), getattr(node, field), rtol=1e-9, atol=1e-12)
+    np.testing.assert_array_equal(shared.sent, 3 * node.sent)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", ["det-CGD1", "det-CGD2"])
+@given(sketches(6))
+@settings(max_examples=20)
+def test_clients_that_share_their_draws_are_one_node(algorithm: str, sketch: Sketch) -> None:
+    assert_one_node(0.05 * np.linalg.inv(NODE.smoothness()), sketch, algorithm)
+
+
+def test_clients_that_share_their_draws_are_one_node_of_the_subspace_method() -> None:
+    method = optimal_method(NODE.smoothness(), 2)
+    assert_one_node(method)
+
+
+@pytest.mark.parametrize("algorithm", ["det-CGD1", "det-CGD2"])
+def test_the_guarantee_of_one_node_holds(algorithm: str) -> None:
+    f = federated_logistic(split(small_data(), 5, np.random.default_rng(0), "label"), 0.1)
+    sketch = RandK(6, 1)
+    D = optimal_stepsize(f.smoothness(), sketch, algorithm=algorithm).D
+    record = run(f, D, sketch, algorithm=algorithm, client_seeds="shared", iterations=400, seeds=16)
+    check = check_rate(record, find_federated_infimum(f).whole)
+    assert check.statement == "Theorem 1" and check.verdict == "holds", check
+
+
+# ---------------------------------------------------------------- the subspace method
+
+
+@pytest.mark.parametrize("basis", ["eigenvectors", "root"])
+def test_the_subspace_method_keeps_its_bound_in_every_basis(basis: str) -> None:
+    method = optimal_method(NODE.smoothness(), 1.5, basis=basis)
+    record = run(NODE, method, iterations=300, start=np.ones(6))
+    assert record.algorithm == "subspace"
+    assert check_rate(record, find_infimum(NODE), rate=method.rate).verdict == "holds"
+
+
+def test_the_subspace_method_counts_its_floats() -> None:
+    method = optimal_method(NODE.smoothness(), 1.5, goal="euclidean")
+    record = run(NODE, method, iterations=300, start=np.ones(6))
+    check = check_rate(record, find_infimum(NODE), goal="euclidean", rate=method.rate)
+    assert check.verdict == "holds"
+    assert set(np.unique(record.sent)) == {1.0, 2.0}
+    assert record.sent.mean() == pytest.approx(1.5, abs=0.1)
+    assert record.floats()[0] == record.sent[:, 0].mean()
+
+
+def test_the_subspace_method_contracts() -> None:
+    f = random_quadratic([1.0, 2.0, 5.0, 10.0], np.random.default_rng(0))
+    method = optimal_method(f.smoothness(), 2, goal="linear", strong_convexity=f.smoothness())
+    assert method.rate == pytest.approx(0.5, rel=1e-9)  # k/tr(LL⁻¹)
+    record = run(f, method, iterations=5, seeds=400, start=np.ones(4))
+    check = check_rate(record, goal="linear", rate=method.rate)
+    assert check.verdict != "violated"
+    # On a quadratic with Hessian L = M a step has E f(x⁺) = (1 − t) f(x) exactly.
+    drop = record.values[:, -1].mean() / record.start_value
+    assert drop == pytest.approx(0.5**5, rel=0.5)
+
+
+@pytest.mark.parametrize("d", [1, 3, 6])
+@pytest.mark.parametrize("k", [0.5, 1.0, 2.5])
+def test_one_subspace_step_is_exact_on_a_quadratic(d: int, k: float) -> None:
+    """Enumerated: E f(x⁺) = f(x) − ½‖∇f(x)‖²_D for Hessian L, every goal; no step makes f larger."""
+    rng, k = np.random.default_rng(d), min(k, float(d))
+    f = random_quadratic(np.geomspace(1.0, 20.0, d), rng)
+    L, x = f.smoothness(), rng.standard_normal(d)
+    for goal in METRIC_GOALS:
+        method = optimal_method(L, k, **arguments_of(goal, 0.5 * L))
+        gradient = f.gradient(x[None])[0]
+        weights, outcomes = method.sketch.support()
+        after = []
+        for s in outcomes:
+            draw = np.flatnonzero(s)
+            step = method.decode(method.encode(gradient, draw), draw)
+            after.append(float(f.value((x - step)[None])[0]))
+        before = float(f.value(x[None])[0])
+        assert max(after) <= before * (1.0 + 1e-12)
+        assert weights @ after == pytest.approx(before - 0.5 * gradient @ method.D @ gradient, rel=1e-9)
