@@ -98,8 +98,7 @@ def test_savings_compare_the_best_of_both_sides(done: Reproduction) -> None:
 def test_tables_and_figures_are_written_with_the_command_and_the_version(done: Reproduction) -> None:
     for name, experiment in EXPERIMENTS.items():
         pictures = {path.stem for path in (done.folder / "figures").glob(f"{name}_*.png")}
-        savings = {f"{name}_savings"} if experiment.panel else set()
-        assert pictures == {f"{name}_{figure.name}" for figure in experiment.figures[-1:]} | savings
+        assert pictures == {f"{name}_{figure.name}" for figure in experiment.figures[-1:]}
     text = (done.folder / "tables" / "b_savings.csv").read_text(encoding="utf-8")
     assert text.startswith(f"# stepsize-opt reproduce b --datasets first; version {__version__}, ")
     stored = pd.read_csv(io.StringIO(text), comment="#")

@@ -67,30 +67,6 @@ def draw_panels(
     save_figure(figure, path, dpi=130)
 
 
-def draw_bars(heights: Any, path: Path, *, colours: Sequence[str], y_label: str, log: bool = False) -> None:
-    """Draw the columns of a pandas table as bars side by side, one group for each row, with a line at 1."""
-    inches = 0.3 if log else 0.2  # for each bar; on a log axis each has its number above it
-    figure, axis = file_pyplot().subplots(figsize=(max(6.5, 1.0 + inches * heights.size), 4.0))
-    crowded = len(heights) > 8
-    turned = {"rotation": 60 if crowded else 0, "ha": "right" if crowded else "center"}
-    heights.plot.bar(ax=axis, width=0.8, color=list(colours), logy=log)
-    axis.axhline(1.0, color="black", linewidth=0.8)
-    axis.set_xticks(range(len(heights)), heights.index, **turned)
-    axis.tick_params(which="both", labelsize=8)
-    axis.set(xlabel="")
-    axis.set_ylabel(y_label, fontsize=9)
-    axis.yaxis.set_major_formatter("{x:g}")
-    if log:
-        axis.minorticks_off()
-        axis.yaxis.set_major_locator(file_pyplot().LogLocator(subs=(1.0, 2.0, 5.0)))
-        for bars in axis.containers:
-            axis.bar_label(bars, fmt=lambda height: f"{height:.3g}" if height > 0.0 else "", fontsize=7, padding=1)
-        axis.margins(y=0.15)
-    axis.legend(fontsize=8, frameon=False, ncols=3, loc="lower center", bbox_to_anchor=(0.5, 1.0))
-    figure.tight_layout()
-    save_figure(figure, path, dpi=130)
-
-
 def save_figure(figure: Any, path: Path, dpi: int) -> None:
     """Write a figure in the format that the name of the file ends in, and close it."""
     path.parent.mkdir(parents=True, exist_ok=True)

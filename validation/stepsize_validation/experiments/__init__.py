@@ -3,6 +3,5 @@
 Needs the extra ``reports`` (``pip install 'stepsize-opt[reports]'``).
 """
 
-from stepsize_validation.experiments.clients import Setting as Setting
 from stepsize_validation.experiments.report import print_progress as print_progress, reproduce as reproduce
 from stepsize_validation.experiments.spec import Plan as Plan

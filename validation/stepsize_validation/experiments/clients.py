@@ -13,15 +13,15 @@ The tables give K for the ε² asked for; the check of Theorem 3 uses the λ_D o
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from scipy.linalg import eigh
 
-from stepsize_opt.planning import ScalarStepsize, compare_distributed, dcgd_stepsize
-from stepsize_opt.problems import Federated, FederatedInfimum, find_federated_infimum
+from stepsize_opt.planning import compare_distributed, dcgd_stepsize
+from stepsize_opt.problems import Federated, find_federated_infimum
 from stepsize_opt.sketches import RandK
-from stepsize_solvers.programs import Matrix
 from stepsize_validation.data import Dataset, federated_logistic, split
 from stepsize_validation.experiments.spec import CURVES, Choice, Experiment, Panel, Plan, curves
 from stepsize_validation.runs import distributed_lambda
@@ -31,41 +31,6 @@ _DESCENT_MARGIN = 1e-9
 # Entries of all the clients' matrices together: beyond this (w1a, d = 300, with 100 clients) a solve takes longer than
 # the default time limit.
 _CLIENT_ENTRIES = 3_000_000
-
-
-@dataclass(frozen=True, eq=False)
-class Setting:
-    """The paper's distributed setting on one data set: rows shuffled and split equally, rand-1, Δ^inf by long runs."""
-
-    objective: Federated
-    infimum: FederatedInfimum
-    initial_gap: float
-    sketch: RandK
-    client_L: list[Matrix]
-    L: Matrix
-
-    @staticmethod
-    def of(data: Dataset, reg: float, clients: int, seed: int) -> Setting:
-        """Split the data, and find the infima and the smoothness matrices."""
-        objective = federated_logistic(split(data, clients, np.random.default_rng(seed)), reg)
-        infimum = find_federated_infimum(objective)
-        initial_gap = float(objective.value(np.zeros((1, data.d)))[0]) - infimum.whole.found
-        sketch = RandK(data.d, 1)
-        return Setting(objective, infimum, initial_gap, sketch, objective.client_smoothness(), objective.smoothness())
-
-    def goal(self, epsilon2: float) -> dict[str, Any]:
-        """Return ε², Δ⁰ and Δ^inf as arguments of the library's functions."""
-        return {"epsilon2": epsilon2, "initial_gap": self.initial_gap, "delta_inf": self.infimum.delta_inf}
-
-    def dcgd(self, epsilon2: float) -> ScalarStepsize:
-        """Return the stepsize of DCGD, from the largest eigenvalues of L and of the Lᵢ."""
-        return dcgd_stepsize(
-            float(np.linalg.eigvalsh(self.L)[-1]),
-            max(float(np.linalg.eigvalsh(Li)[-1]) for Li in self.client_L),
-            self.sketch.omega,
-            clients=len(self.client_L),
-            **self.goal(epsilon2),
-        )
 
 
 def client_counts(data: Dataset, plan: Plan) -> list[int]:
@@ -78,30 +43,34 @@ def client_counts(data: Dataset, plan: Plan) -> list[int]:
 
 
 def panel(data: Dataset, plan: Plan, parameter: int) -> Panel:
-    """Return the panel of one data set and number of clients, the parameter."""
-    setting = Setting.of(data, plan.reg_distributed, parameter, plan.seed)
-    epsilon2 = plan.epsilon2_distributed
-    choices = _choices(setting, epsilon2, plan.time_limit)
+    """Return the panel of one data set and number of clients, the parameter.
+
+    Rows are shuffled and split equally, and Δ^inf comes from long runs, as in the paper.
+    """
+    parts = split(data, parameter, np.random.default_rng(plan.seed))
+    objective = federated_logistic(parts, plan.reg_distributed)
+    infimum, epsilon2 = find_federated_infimum(objective), plan.epsilon2_distributed
+    initial_gap = float(objective.value(np.zeros((1, data.d)))[0]) - infimum.whole.found
+    goal: dict[str, Any] = {"epsilon2": epsilon2, "initial_gap": initial_gap, "delta_inf": infimum.delta_inf}
+    choices = _choices(objective, goal, plan.time_limit)
     factor = max(1.0, math.sqrt(min(choice.cost for choice in choices) / EXPERIMENT.steps(plan)))
     variant = f"n = {parameter}, ε² of the run {epsilon2 * factor:.2g}"
-    scaled = tuple(_scaled(choice, factor, setting) for choice in choices)
-    return Panel(variant, setting.objective, scaled, setting.infimum, epsilon2)
+    return Panel(variant, objective, tuple(_scaled(one, factor, objective) for one in choices), infimum, epsilon2)
 
 
-def _choices(setting: Setting, epsilon2: float, time_limit: float) -> list[Choice]:
+def _choices(objective: Federated, goal: dict[str, Any], time_limit: float) -> list[Choice]:
     """Return DCGD and every stepsize under conditions (12).
 
     A D that is not optimal within the time limit is feasible all the same, and its gap bounds the iterations that the
     optimum could still save.
     """
-    sketch, scalar = setting.sketch, setting.dcgd(epsilon2)
-    D = scalar.gamma * np.eye(len(setting.L))
-    choices = [Choice("DCGD", "det-CGD1", D, sketch, scalar.gamma, feasible=True, theory_iterations=scalar.K)]
+    sketch, L, client_L = RandK(objective.d, 1), objective.smoothness(), objective.client_smoothness()
+    largest, *others = (float(np.linalg.eigvalsh(M)[-1]) for M in (L, *client_L))
+    dcgd = dcgd_stepsize(largest, max(others), sketch.omega, clients=objective.n, **goal)
+    D = dcgd.gamma * np.eye(objective.d)
+    choices = [Choice("DCGD", "det-CGD1", D, sketch, dcgd.gamma, feasible=True, theory_iterations=dcgd.K)]
     solving = {"time_limit": time_limit}
-    table = compare_distributed(
-        setting.client_L, sketch, mean_smoothness=setting.L, solving=solving, **setting.goal(epsilon2)
-    )
-    for row in table.rows:
+    for row in compare_distributed(client_L, sketch, mean_smoothness=L, solving=solving, **goal).rows:
         # The row of DCGD has no result; shared seeds are not (12).
         if row.result is None or row.seeds == "shared":
             continue
@@ -112,14 +81,13 @@ def _choices(setting: Setting, epsilon2: float, time_limit: float) -> list[Choic
     return choices
 
 
-def _scaled(choice: Choice, factor: float, setting: Setting) -> Choice:
+def _scaled(choice: Choice, factor: float, objective: Federated) -> Choice:
     """Multiply D by the factor, or by as much of it as D ⪯ L⁻¹ allows, and add the λ_D of that."""
-    w, V = np.linalg.eigh(setting.L)
-    root = (V * np.sqrt(w)) @ V.T
-    top = float(np.linalg.eigvalsh(root @ choice.D @ root)[-1])
+    L = objective.smoothness()
+    top = float(eigh(choice.D, np.linalg.inv(L), eigvals_only=True)[-1])
     c = min(factor, (1.0 - _DESCENT_MARGIN) / top)
     D = c * choice.D
-    lambda_D = distributed_lambda(D, setting.L, setting.client_L, choice.sketch, choice.algorithm)
+    lambda_D = distributed_lambda(D, L, objective.client_smoothness(), choice.sketch, choice.algorithm)
     return replace(choice, D=D, rate=c * choice.rate, lambda_D=lambda_D)
 
 

@@ -6,16 +6,12 @@ each goal, by the floats they send.  The ridge penalty makes f strongly convex, 
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from stepsize_opt.limit import optimal_method
 from stepsize_opt.node import optimal_stepsize
-from stepsize_opt.plots import styles_of
 from stepsize_opt.problems import find_infimum
 from stepsize_opt.sketches import Identity, RandK
 from stepsize_validation.data import Dataset, logistic_regression
-from stepsize_validation.experiments.spec import Choice, Experiment, Figure, Panel, Plan, Tables, cgd, curves
-from stepsize_validation.figures import draw_bars
+from stepsize_validation.experiments.spec import Choice, Experiment, Panel, Plan, cgd, curves
 
 _GRADIENT_DESCENT = "gradient descent"
 
@@ -39,26 +35,12 @@ def panel(data: Dataset, plan: Plan, parameter: int = 0) -> Panel:
     return Panel(f"k = {k}", objective, choices, find_infimum(objective), plan.epsilon2)
 
 
-def draw_efficiency(tables: Tables, title: str, path: Path) -> None:
-    """Draw a bar for each method and data set: the rate that it guarantees over the limit."""
-    runs = tables["runs"]
-    styles = styles_of(zip(runs["method"], runs["ours"], strict=True))
-    shares = runs.pivot(index="data", columns="method", values="efficiency")
-    shares = shares.loc[runs["data"].unique(), list(styles)]
-    draw_bars(shares, path, colours=[style.colour for style in styles.values()], y_label="guaranteed rate / limit")
-
-
 EXPERIMENT = Experiment(
     name="e",
     title="(e) One node, k = d/4 floats per round: the limit",
     settings=("reg", "epsilon2"),
     panel=panel,
-    figures=(
-        curves("floats", "excess"),
-        curves("floats", "euclidean"),
-        curves("floats", "weighted"),
-        Figure("efficiency", draw_efficiency),
-    ),
+    figures=(curves("floats", "excess"), curves("floats", "euclidean"), curves("floats", "weighted")),
     iterations=1500,
     quick_iterations=300,
     # Gradient descent sends d floats per round: its rounds are not those of k floats.

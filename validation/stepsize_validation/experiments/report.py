@@ -18,23 +18,16 @@ import pandas as pd
 
 from stepsize_opt import __version__
 from stepsize_opt.inputs import json_text, write_text
-from stepsize_opt.plots import OTHERS, OURS
 from stepsize_validation.experiments import clients, layers, limit, rand_one, rand_tau, sensitivity, versus
-from stepsize_validation.experiments.spec import Experiment, Figure, Plan, Tables
+from stepsize_validation.experiments.spec import Experiment, Plan, Tables
 from stepsize_validation.experiments.sweep import sweep
 from stepsize_validation.experiments.tables import all_hold, compared
-from stepsize_validation.figures import draw_bars, file_pyplot
+from stepsize_validation.figures import file_pyplot
 from stepsize_validation.origin import origin
 
 _MODULES = (rand_one, rand_tau, clients, layers, limit, versus, sensitivity)
 EXPERIMENTS: dict[str, Experiment] = {module.EXPERIMENT.name: module.EXPERIMENT for module in _MODULES}
 _PACKAGES = ("numpy", "scipy", "cvxpy", "scs", "clarabel", "joblib", "pandas")
-_BARS = {
-    "paper, predicted": OTHERS[1],
-    "paper, observed": OTHERS[5],
-    "descent, predicted": OURS[0],
-    "descent, observed": OTHERS[4],
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,24 +107,8 @@ def _write(experiment: Experiment, tables: Tables, plan: Plan, folder: Path) -> 
         if name != "curves":
             file = f"{experiment.name}_{name.replace(' ', '-')}.csv"
             write_text(folder / "tables" / file, f"{head}\n{table.to_csv(index=False)}")
-    for figure in (*experiment.figures, *([_SAVINGS] if experiment.panel else [])):
+    for figure in experiment.figures:
         figure.draw(tables, experiment.title, folder / "figures" / f"{experiment.name}_{figure.name}.png")
-
-
-def _draw_savings(tables: Tables, title: str, path: Path) -> None:
-    """Draw predicted and observed savings of the optimal D for each goal, a group of bars for each panel.
-
-    A bar is the paper's best choice over the optimal D, in iterations; a missing one was not observed.
-    """
-    saved = tables["savings"].assign(panel=tables["savings"]["data"] + "\n" + tables["savings"]["variant"])
-    ratios = saved.pivot(index="panel", columns="goal", values=["predicted", "observed"])
-    ratios.columns = [f"{goal}, {kind}" for kind, goal in ratios.columns]
-    ratios = ratios.loc[saved["panel"].unique(), [name for name in _BARS if name in ratios]]
-    colours = [_BARS[name].colour for name in ratios]
-    draw_bars(ratios, path, colours=colours, y_label="paper's best / optimal D", log=True)
-
-
-_SAVINGS = Figure("savings", _draw_savings)
 
 
 def _together(name: str, tables: Mapping[str, Tables]) -> pd.DataFrame:
