@@ -263,10 +263,11 @@ class Run(Shown):
         """Return what ``plot`` draws after some of the steps, by default all."""
         check_one_of("show", show, tuple(_SHOWN))
         least = float(np.min(self.values)) if infimum is None else real_number("infimum", infimum)
-        k = np.arange(1, self.iterations + 1) if steps is None else steps
-        values = self.values[:, 1:] - least if show == "excess" else self.means(show)
-        bound = self._guarantee(show, k, self.start_value - least)
-        return Curve.over_seeds(self.floats()[k - 1], values[:, k - 1], bound)
+        k = np.arange(1, self.iterations + 1)
+        floats, values = self.floats(), self.values[:, 1:] - least if show == "excess" else self.means(show)
+        if steps is not None:
+            k, floats, values = steps, floats[steps - 1], values[:, steps - 1]
+        return Curve.over_seeds(floats, values, self._guarantee(show, k, self.start_value - least))
 
     def _guarantee(self, show: str, steps: Indices, start: float) -> Vector | None:
         """Return what is guaranteed after so many steps, from f(x⁰) − f^inf; None where nothing is.
