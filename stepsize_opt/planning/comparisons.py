@@ -28,7 +28,7 @@ from stepsize_opt.goals import GOAL_NAMES, GoalName, coordinates_sent, goal_clas
 from stepsize_opt.inputs import NAMED_STRUCTURES, Direction, Structure, check_one_of
 from stepsize_opt.methods import DetCGD1, DetCGD2, Method
 from stepsize_opt.node import optimal_stepsize, read_problem
-from stepsize_opt.planning.problem import read_solving
+from stepsize_opt.planning.questions import read_solving
 from stepsize_opt.proofs import Unproved, exp_down, rounded_down
 from stepsize_opt.records import completed
 from stepsize_opt.sketches import Sketch

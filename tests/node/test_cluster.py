@@ -17,7 +17,7 @@ from scipy import sparse
 
 from stepsize_opt import IndependentSampling, RandK, certify, optimal_stepsize
 from stepsize_opt.large.stepsizes import BlockStepsize
-from stepsize_opt.node.solve import _chunks, processes
+from stepsize_opt.node.pieces import _chunks, processes
 from stepsize_opt.results import StepsizeResult
 
 pytestmark = pytest.mark.slow

@@ -10,7 +10,7 @@ from unittest import mock
 import numpy as np
 
 from stepsize_opt import optimal_stepsize
-from stepsize_opt.node import reductions, solve
+from stepsize_opt.node import pieces, reductions
 from stepsize_opt.results import StepsizeResult
 from stepsize_solvers.programs import Pattern
 
@@ -21,7 +21,7 @@ def without_reductions() -> Iterator[None]:
     with (
         mock.patch.object(reductions, "_groups", lambda B, *others: iter([np.arange(B.shape[0])])),
         mock.patch.object(Pattern, "commutes_with", lambda *_: False),
-        mock.patch.object(solve, "closed_form", lambda _: None),
+        mock.patch.object(pieces, "closed_form", lambda _: None),
     ):
         yield
 

@@ -30,7 +30,7 @@ from stepsize_opt import (
     optimal_distributed_stepsize,
     optimal_stepsize,
 )
-from stepsize_opt.node.solve import processes
+from stepsize_opt.node.pieces import processes
 from stepsize_solvers.conic.backends import CvxpySolver
 from stepsize_solvers.numerics.progress import Limits, Progress
 from stepsize_solvers.process import ProcessEnded, call_within

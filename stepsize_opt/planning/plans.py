@@ -27,7 +27,7 @@ from stepsize_opt.methods import (
     Method,
 )
 from stepsize_opt.node import optimal_stepsize
-from stepsize_opt.planning.problem import Budget, Problem, read_solving
+from stepsize_opt.planning.questions import Budget, Problem, read_solving
 from stepsize_opt.proofs import Unproved, exp_up
 from stepsize_opt.records import completed
 from stepsize_opt.sketches import Identity, RandK, Sketch

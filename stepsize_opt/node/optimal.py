@@ -13,10 +13,10 @@ from stepsize_opt.inputs import Structure, solve_settings
 from stepsize_opt.methods import Algorithm
 from stepsize_opt.node.assemble import assemble
 from stepsize_opt.node.large import large_stepsize
+from stepsize_opt.node.pieces import check_start, chosen_solver, processes, solve_all, start_of
 from stepsize_opt.node.question import Question
 from stepsize_opt.node.reductions import reduce_problem
 from stepsize_opt.node.result import StepsizeResult
-from stepsize_opt.node.solve import check_start, chosen_solver, processes, solve_all, start_of
 from stepsize_opt.sketches import Sketch
 from stepsize_opt.smoothness import proved_smoothness
 from stepsize_solvers import SolverChoice
