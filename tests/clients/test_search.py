@@ -68,6 +68,9 @@ def test_the_homogeneous_program_answers_where_the_inverse_is_slack() -> None:
     assert run.rule == "homogeneous" and run.direction is not None and run.limits is None
     answer = next_answer(question, NO_INVERSE, run)
     assert answer.direction is run.direction and "slack" in answer.notes[0]
+    # Where D ⪯ L⁻¹ limits its scale, it is no answer.
+    loose = replace(question, limits=(OPEN, math.inf))
+    assert next_run(loose, Run("inverse", loose.limits), run).rule == "joint"
     # It serves other limits as well, and is not solved again.
     other = replace(question, limits=(TIGHT - 1.0, math.inf))
     assert [one.rule for one in answered(other, (NO_INVERSE, run))[1]].count("homogeneous") == 1
