@@ -70,8 +70,8 @@ class Question:
 @st.composite
 def questions(draw: st.DrawFn) -> Question:
     d = draw(st.integers(1, 6))
-    multiplier = draw(st.sampled_from(["solve", "own", "noise", "tiny", "own with noise"]))
-    structure = draw(structures(d)) if multiplier == "solve" else "full"
+    multiplier = draw(st.sampled_from(["optimum", "own", "noise", "tiny", "own with noise"]))
+    structure = draw(structures(d)) if multiplier == "optimum" else "full"
     algorithm = draw(st.sampled_from(["det-CGD1", "det-CGD2"]))
     node = Node(draw(hard_smoothness(d, 1e6)), draw(hard_sketches(d)), algorithm, structure)
     kind = draw(st.sampled_from(["optimal", "next to optimal", "random"]))
@@ -88,8 +88,8 @@ def test_certify(question: Question, of_full_optimum: bool) -> None:
         best = optimal_stepsize(**node.arguments)
         start = optimal_stepsize(**full.arguments) if of_full_optimum else best
         D = question.stepsize(np.array(start.D))
-        options: dict[str, Any] = {"structure": node.structure, "solve": True}
-        if question.multiplier != "solve":
+        options: dict[str, Any] = {"structure": node.structure, "optimum": best}
+        if question.multiplier != "optimum":
             options = {"dual": question.dual(np.array(best.dual))}
         kept = D.copy(), node.L.copy()
         try:
