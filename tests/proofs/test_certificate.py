@@ -242,6 +242,22 @@ def test_conjugate_of_a_diagonal_pattern(d: int, spread: float, seed: int) -> No
     assert log_det_conjugate(Pattern((1,) * d), Enclosed.exact(Q), lambda block, s: None) is None
 
 
+@given(seeds, st.sampled_from([(4,), (1, 3), (2, 2), (1, 1, 2)]))
+@settings(max_examples=20)
+def test_conjugate_of_multiples_of_blocks(seed: int, sizes: tuple[int, ...]) -> None:
+    """log det W + Σ dᵢ log(dᵢ/⟨Qᵢᵢ, Wᵢ⟩), from above and tight to rounding."""
+    Q, plain = random_smoothness(4, 10.0, seed), Pattern(sizes)
+    pattern = Pattern(sizes, plain.blocks(random_smoothness(4, 10.0, seed + 1)))
+    assert pattern.W is not None
+    exact = log_det(rational(pattern.W))
+    for s in pattern.slices:
+        Q_i, W_i = rational(Q[s, s]), rational(pattern.W[s, s])
+        exact += len(W_i) * log(len(W_i) / inner(Q_i, W_i))
+    for arithmetic in (Enclosed, Pair):
+        bound = log_det_conjugate(pattern, arithmetic.exact(Q))
+        assert bound is not None and exact <= Decimal(bound) <= exact + Decimal("1e-12")
+
+
 @pytest.mark.parametrize("rank", [1, 2, 5])
 def test_a_multiplier_of_low_rank_is_semidefinite_by_construction(rank: int) -> None:
     A = np.random.default_rng(rank).standard_normal((5, rank))
