@@ -426,6 +426,27 @@ def test_the_sentence_tells_what_it_is_about() -> None:
         assert part in EXAMPLES[name]["statement"]
 
 
+CLAIMS = {
+    "paper": "D ≻ 0 satisfies E[SDLDS] ⪯ D with log det D ≥",
+    "paper, det-CGD2": "D ≻ 0 satisfies D E[SLS] D ⪯ D with log det D ≥",
+    "descent": "H = 2D − E[SDLDS] is positive definite with log det H ≥",
+    "euclidean": "H = 2D − E[SDLDS] satisfies H ⪰ tM⁻¹ with t ≥",
+    "momentum": "⪰ M⁻¹, with t ≥",
+    "layers": "structure blocks of 1, 2",
+    "limit, descent": "D ⪯ L⁻¹, tr(LD) ≤ 1.5, D ≻ 0 with log det D ≥",
+    "limit, euclidean": "D ⪯ L⁻¹, tr(LD) ≤ 1.5, D ⪰ tM⁻¹ with t ≥",
+    "limit, momentum": "D ⪯ L⁻¹, tr(LD) ≤ 0.5, DLD ⪰ t²M⁻¹ with t ≥",
+    "method, descent": "D ⪯ E[A_J A_Jᵀ], AᵀLA ⪯ I, Σh ≤ 1.5, D ≻ 0 with log det D ≥",
+    "method, momentum": "t²w ≤ h, A Diag(hw) Aᵀ ⪰ M⁻¹ for the weights w (SHA-256",
+}
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+def test_the_sentence_names_what_is_proved(name: str) -> None:
+    statement = verify.statement(EXAMPLES[name], verify.problem_of(EXAMPLES[name]))
+    assert CLAIMS[name] in statement
+
+
 def test_other_content_has_another_sentence() -> None:
     """Every part of the question and of D is in the sentence."""
     document = EXAMPLES["paper"]
