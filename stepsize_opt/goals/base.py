@@ -147,8 +147,10 @@ class Goal(ABC):
             msg = f"momentum must be True or False, got {momentum!r}: how much of it is best follows from L and M"
             raise TypeError(msg)
         if isinstance(goal, Goal):
-            goal.check_alone(strong_convexity, momentum, d)
-            return goal
+            if strong_convexity is not None or (momentum and not goal.momentum):
+                msg = f"goal is a {type(goal).__name__}, which has its own M and momentum: leave the arguments out"
+                raise ValueError(msg)
+            return goal.read_again(d)
         if not isinstance(goal, str) or goal not in _GOALS[momentum]:
             _refuse(goal, momentum)
         if among is not None and not momentum:
@@ -163,14 +165,9 @@ class Goal(ABC):
             raise ValueError(msg + f"leave it out for goal={cls.name!r}")
         return cls()
 
-    def check_alone(self, strong_convexity: Any, momentum: bool, d: int) -> None:
-        """Raise ValueError for arguments that do not go beside a goal given as an object."""
-        if strong_convexity is not None or (momentum and not self.momentum):
-            msg = f"goal is an object, {type(self).__name__}, and has its own M and momentum: leave the arguments out"
-            raise ValueError(msg)
-        if self.edges is not None and self.edges.shape != (d, d):
-            msg = f"M of the goal {self.name} is {self.edges.shape[0]}×{self.edges.shape[1]} but L is {d}×{d}"
-            raise ValueError(msg)
+    def read_again(self, d: int) -> Goal:
+        """Return a goal that was given as an object, with what it holds checked."""
+        return self
 
     def for_sketch(self, law: PositiveMap) -> Goal:
         """Return the goal for one sketch, 𝒫 = ``law``: the same without momentum."""

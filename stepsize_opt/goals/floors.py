@@ -59,6 +59,14 @@ class FloorGoal(MetricGoal):
     M: Symmetric | float = 1.0
     shift: int = 0
 
+    def read_again(self, d: int) -> Goal:
+        """Raise TypeError or ValueError for an M that is no positive number and no symmetric d×d matrix."""
+        return replace(self, M=_read_curvature("M", self.M, d))
+
+    def check(self, L: Matrix, indices: Indices) -> None:
+        if not isinstance(self.M, float):
+            check_positive_definite("M", block_of(self.M, indices), f"the goal {self.name} needs M ≻ 0")
+
     def at(self, units: Units) -> Goal:
         """Raise ValueError if float64 does not hold M in the coordinates of the piece."""
         M, e = block_of(self.M, units.indices), units.scaling.exponents
@@ -156,12 +164,15 @@ def read_strong_convexity(strong_convexity: Any, d: int) -> Symmetric | float:
     if strong_convexity is None:
         msg = "strong_convexity is the M ⪯ ∇²f of goal='linear', a matrix or a number μ > 0: it is missing"
         raise ValueError(msg)
-    if dimensions(strong_convexity) == 0:
-        number = strong_convexity[()] if isinstance(strong_convexity, np.ndarray) else strong_convexity
-        return positive_number("strong_convexity", number)
-    M = read_matrix("strong_convexity", strong_convexity)
+    return _read_curvature("strong_convexity", strong_convexity, d)
+
+
+def _read_curvature(name: str, value: Any, d: int) -> Symmetric | float:
+    if dimensions(value) == 0:
+        return positive_number(name, value[()] if isinstance(value, np.ndarray) else value)
+    M = read_matrix(name, value)
     if M.shape[0] != d:
-        msg = f"strong_convexity is {M.shape[0]}×{M.shape[0]} but L is {d}×{d}"
+        msg = f"{name} is {M.shape[0]}×{M.shape[0]} but L is {d}×{d}"
         raise ValueError(msg)
     return M
 

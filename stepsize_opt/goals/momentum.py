@@ -78,6 +78,9 @@ class MomentumGoal(FloorGoal):
         loss = (excess + share / (1.0 - share)) * (1.0 + 8.0 * UNIT)
         return replace(self, M=M_prime, given=self.M, V=V, loss=loss)
 
+    def check(self, L: Matrix, indices: Indices) -> None:
+        """M was proved positive definite by ``for_sketch``."""
+
     def combine(self, parts: Sequence[Certificate]) -> Certificate:
         """Return the certificate of t = √τ, as d log t, from those of τ for M′."""
         certificate = super().combine(parts)

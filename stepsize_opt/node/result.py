@@ -312,7 +312,7 @@ class StepsizeResult(Result):
         if aim.needs_condition or not aim.is_determinant:
             rows.append(("descent rate det(H)^(1/d)", f"{self.descent_rate:.9g}, H = 2D − T(D)"))
         if aim.needs_condition:
-            more = f"guarantees a rate of {self.descent_rate:.9g} or more, for the mean of E‖∇f‖² in the norm of its H"
+            more = f"its best det(H)^(1/d) is at least {self.descent_rate:.9g}: never more rounds"
             rows.append(("goal='descent'", more))
         rows.append(("guarantee used", self.guarantee_used))
         if aim.is_determinant:

@@ -80,9 +80,17 @@ def test_it_has_a_name_only_where_it_was_declared_by_name(monkeypatch: pytest.Mo
     assert StepsizeResult.load(path).goal_class is Named
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"strong_convexity": 1.0}, {"momentum": True}, {"goal": Weighted(np.eye(4))}], ids=str
-)
+@pytest.mark.parametrize("wrong", [{"strong_convexity": 1.0}, {"momentum": True}], ids=str)
 def test_arguments_that_do_not_go_with_it(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="goal"):
         optimal_stepsize(L, SKETCH, **{"goal": GOAL, **wrong})
+
+
+@pytest.mark.parametrize("M", [np.eye(4), -np.eye(5), np.ones((5, 5)), np.triu(np.ones((5, 5))), 0.0, -1.0], ids=str)
+def test_an_M_that_proves_nothing_is_refused(M: Any) -> None:
+    for call in (
+        lambda: optimal_stepsize(L, SKETCH, goal=Weighted(M)),
+        lambda: certify(L, L, SKETCH, goal=Weighted(M)),
+    ):
+        with pytest.raises(ValueError, match=r"\bM\b"):
+            call()
