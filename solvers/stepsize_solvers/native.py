@@ -92,12 +92,7 @@ class NativeSolver(Solver):
             left = program.objective.left
             if left.B is None:
                 return "the native solver takes a metric with a quadratic term"
-            if not program.families:
-                return None
-            if program.objective.floor is not None or not left.is_plain or any(f.e for f in program.families):
-                return (
-                    "beside inequalities (without determinant) the native solver takes the metric aX − XBX, for log det"
-                )
+            return None
         if program.condition is None and any(family.factors is None for family in program.families):
             return "beside other inequalities the native solver takes families with factors only"
         return None
@@ -119,7 +114,7 @@ def _timed(program: Program, settings: Settings) -> Outcome:
 
 def _solve(program: Program, settings: Settings, options: NativeOptions) -> Outcome:
     pattern, condition, objective = program.pattern, program.condition, program.objective
-    if objective is not None and not program.families:
+    if objective is not None:
         if objective.floor is None:
             return _solve_metric(objective.left, pattern, settings)
         return _solve_floor(objective.left, objective.floor, pattern, settings)

@@ -24,7 +24,6 @@ from stepsize_solvers.programs import (
     DiagonalPlusScaled,
     Family,
     Matrix,
-    Metric,
     Outcome,
     Pattern,
     Program,
@@ -118,38 +117,6 @@ def test_native_and_clarabel_agree(case: Case) -> None:
         size = max(float(np.trace(M)) for Z in duals for M in Z)
         moved = tuple(Z + 0.1 * size * np.eye(Z.shape[1]) for Z in duals)
         assert bound(program, X, moved) > value + 1e-3
-
-
-METRIC_CASES = [
-    Case("outer", RandK(5, 2), 2.0, 0.0),
-    Case("outer", Gaussian(5, 3), 0.3, 0.0, Pattern((2, 3))),
-    Case("plain", RandK(5, 1), 0.3, 0.0),
-    Case("plain", RandK(5, 1), 50.0, 0.0, Pattern((1,) * 5)),
-    Case("plain", RandK(5, 2), 0.3, 0.0, DIRECTIONS),
-]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("n", [3, 14])
-@pytest.mark.parametrize("case", METRIC_CASES, ids=lambda case: f"{case.kind} {case.sketch}")
-def test_a_metric_beside_families(case: Case, n: int) -> None:
-    """log det(2X − XBX) under inequalities, whole (n = 3) and by cuts: against cvxpy, and its own bound."""
-    L = clients(5, n).mean(axis=0)
-    program = replace(case.program(n), objective=Metric(Family(DiagonalPlusScaled.identity(5), L, a=2.0)))
-    native, reference = both(program)
-    H, other = (2.0 * X - X @ L @ X for X in (native.X, reference.X))
-    value = log_det(H)
-    assert value == pytest.approx(log_det(other), abs=1e-4)  # Clarabel's own accuracy
-    np.testing.assert_allclose(native.duals[-1][0] @ H, np.eye(5), atol=1e-8)
-    model, first = Model.of(program), np.zeros((1, 5, 5))
-    # Cuts leave multipliers of low rank, which no interior point has.
-    point = model.point(native.X, (first, *(Z + 1e-10 * np.eye(Z.shape[1]) for Z in native.duals[:-1])))
-    assert point is not None and point.value == pytest.approx(value, abs=1e-9)
-    assert value - 1e-9 <= model.upper_bound(point) <= value + 1e-6
-    # Other multipliers prove less.
-    moved = tuple(Z + 0.1 * float(np.trace(Z.sum(axis=0))) * np.eye(Z.shape[1]) + 1e-3 for Z in native.duals[:-1])
-    away = model.point(native.X, (first, *moved))
-    assert away is None or model.upper_bound(away) > value + 1e-5
 
 
 def test_the_determinant_plays_the_part_of_a_constant() -> None:

@@ -15,14 +15,12 @@ from stepsize_solvers.numerics.sizes import Sizes
 from stepsize_solvers.programs import (
     DiagonalPlusScaled,
     Family,
-    Metric,
     Outcome,
     Pattern,
     PositiveMap,
     Program,
     Settings,
     Status,
-    UnsupportedProgram,
 )
 
 OTHERS = ["cvxopt", *(solver.name for solver in available_solvers() if solver.available and solver.name != "native")]
@@ -159,15 +157,3 @@ def test_few_steps_and_iterations(d: int, k: int, criterion: str) -> None:
     assert extra["gap"] <= 1e-6
     most = {"log det": (8, 40), "t": (15, 200)}[criterion]
     assert extra["steps"] <= most[0] and extra["cg_iterations"] <= most[1]
-
-
-def test_inequalities_beside_a_metric_go_to_cvxpy() -> None:
-    Q, condition = rand_k(D, 2), Program.single(B, rand_k(D, 2))
-    program = Program(condition.families, condition.pattern, objective=Metric(Family(Q, B, a=2.0)))
-    with pytest.raises(UnsupportedProgram, match="beside inequalities"):
-        NATIVE.solve(program, Settings())
-    X = get_solver("clarabel").solve(program, Settings()).X
-    assert X is not None
-    assert np.linalg.eigvalsh(X - Q.apply(X @ B @ X))[0] >= -1e-6
-    free, under = (log_det(metric_of(solved(one).X, Q)) for one in (Program.descent(B, Q), condition))
-    assert under - 1e-4 <= log_det(metric_of(X, Q)) <= free + 1e-6

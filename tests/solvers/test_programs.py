@@ -106,7 +106,8 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
         (lambda numbers=numbers: Family(IDENTITY, EYE, **numbers), "nonnegative, finite and not all zero")
         for numbers in ({}, {"c": -1.0}, {"e": np.nan}, {"a": np.inf}, {"a": -1.0, "c": 1.0})
     ),
-    (lambda: Program((), FULL), "unbounded"),
+    (lambda: Program((), FULL), "inequalities, or a metric"),
+    (lambda: Program((LINEAR,), FULL, objective=Metric(Family(IDENTITY, EYE, a=2.0))), "inequalities, or a metric"),
     (lambda: Program((LINEAR,), Pattern.full(2)), "d=3 but the pattern is for d=2"),
     *((lambda root=root: Program((LINEAR,), FULL, root), "root must be at least") for root in (2.9, np.nan, -1.0)),
     (lambda: Program((), Pattern.full(2), objective=Metric(Family(IDENTITY, EYE, a=2.0))), "d=3"),

@@ -196,14 +196,7 @@ def _examine(model: Model, X: Matrix) -> _Examined:
         tops.append(float(values[:, -1].max()))
     # Strictly inside: eigenvalues of images of size one are right to about 10⁻¹⁴.
     scale = program.largest_scale(log_det, tops) * (1.0 - 1e-12)
-    if not model.metric:
-        return _Examined(scale, log_det + program.d * math.log(scale), spectra)
-    # A metric grows along X up to half of the way to where F₀ is singular; X itself is the maximum of a relaxation.
-    first = program.families[0]
-    end = first.c / tops[0]
-    scale = min(scale, max(0.5 * end, 1.0) if end > 1.0 else 0.5 * end)
-    value = np.linalg.slogdet(first.c * np.eye(first.rows) - scale * first.images(X)[0])[1]
-    return _Examined(scale, log_det + program.d * math.log(scale) + float(value), spectra)
+    return _Examined(scale, log_det + program.d * math.log(scale), spectra)
 
 
 def _first_basis(family: Family, spectrum: tuple[Matrix, Stack] | None) -> _Basis | None:

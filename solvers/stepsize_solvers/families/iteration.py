@@ -42,8 +42,6 @@ _MOST_ITERATIONS = 300
 _SLOW_CG = 60
 # A warm start adds this share of the multipliers on the central path to the given ones.
 _CENTRED = 0.3
-# Least slope of the objective, for each dimension, by which a start's multipliers are sized.
-_LEAST_SLOPE = 0.1
 
 
 def iterate(model: Model, start: Point, limits: Limits) -> tuple[Status, Progress[Point]]:
@@ -63,18 +61,18 @@ class Families:
     rules: Rules = _RULES
 
     def mu(self, p: Point) -> float:
-        return sum(float(np.sum(state.s)) for state in self.model.bounded(p)) / self.model.size
+        return sum(float(np.sum(state.s)) for state in p.states) / self.model.program.total_size
 
     def bounds(self, p: Point, near: bool = True) -> Bounds:
-        return Bounds(p.value, self.model.upper_bound(p))
+        return Bounds(p.log_det, self.model.upper_bound(p))
 
     def least_target(self, p: Point, steps: int) -> float:
         """A μ that outruns the gradient of the Lagrangian leaves multipliers too small to hold X back for good."""
         if steps >= _STEPS_FOLLOWED:
             return 0.0
-        model = self.model
-        held = sum(state.minus_adjoint(state.Z) for state in model.bounded(p))
-        outside = float(np.linalg.norm(model.project(model.gradient(p) - held))) / math.sqrt(model.program.d)
+        d = self.model.program.d
+        held = sum(state.minus_adjoint(state.Z) for state in p.states)
+        outside = float(np.linalg.norm(self.model.project(np.eye(d) - held))) / math.sqrt(d)
         return min(self.mu(p), _FOLLOWED * outside**2)
 
     def system(self, p: Point) -> FamilySystem:
@@ -82,12 +80,12 @@ class Families:
 
     def moved(self, p: Point, step: FamilyStep, length: float) -> Point | None:
         primal, dual = (length * part for part in step.lengths(_STEP_FRACTION))
-        changed = (sym(s.Z + dual * z) for s, z in zip(self.model.bounded(p), step.dZ, strict=True))
+        duals = tuple(sym(s.Z + dual * z) for s, z in zip(p.states, step.dZ, strict=True))
         X = sym(p.C @ (np.eye(len(p.C)) + primal * step.Y) @ p.C.T)
-        return self.model.point(X, (*p.duals[: int(self.model.metric)], *changed))
+        return self.model.point(X, duals)
 
     def is_near_path(self, p: Point, before: Point) -> bool:
-        return min(float(np.min(state.s)) for state in self.model.bounded(p)) > _NEIGHBOURHOOD * self.mu(p)
+        return min(float(np.min(state.s)) for state in p.states) > _NEIGHBOURHOOD * self.mu(p)
 
     def fallback(self, p: Point) -> None:
         """None: there is no other formulation."""
@@ -128,10 +126,10 @@ class FamilySystem:
 
     def step(self, s: float, before: FamilyStep | None = None) -> FamilyStep:
         model, p = self.model, self.p
-        rhs = model.gradient(p)
+        rhs = np.eye(model.program.d)
         if before is None:
             return FamilyStep.of(model, p, self.solve(rhs), s, None)
-        states, root = model.bounded(p), model.program.root
+        states, root = p.states, model.program.root
         corrections = [
             _correction(state, before.Y, dF, dZ, root)
             for state, dF, dZ in zip(states, before.dF, before.dZ, strict=True)
@@ -146,9 +144,9 @@ class FamilySystem:
 
     def share_left(self, step: FamilyStep) -> float:
         primal, dual = step.lengths(1.0)
-        triples = zip(self.model.bounded(self.p), step.dF, step.dZ, strict=True)
+        triples = zip(self.p.states, step.dF, step.dZ, strict=True)
         left = sum(float(np.sum((s.F + primal * x) * (s.Z + dual * z))) for s, x, z in triples)
-        return left / (self.mu * self.model.size)
+        return left / (self.mu * self.model.program.total_size)
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,11 +164,11 @@ class FamilyStep:
         """dZ = target·F⁻¹ − Z − G F′(Y) G − correction."""
         changes = [state.derivative(Y) for state in p.states]
         longest = min(_longest_whitened(p.states, changes), _longest_single(Y))
-        dF, dZ = changes[int(model.metric) :], []
-        for i, (state, change) in enumerate(zip(model.bounded(p), dF, strict=True)):
+        dF, dZ = changes, []
+        for i, (state, change) in enumerate(zip(p.states, dF, strict=True)):
             dual = target * state.inverse - state.Z - state.G @ change @ state.G
             dZ.append(sym(dual if corrections is None else dual - corrections[i]))
-        return FamilyStep(Y, dF, dZ, longest, _longest_dual(model.bounded(p), dZ))
+        return FamilyStep(Y, dF, dZ, longest, _longest_dual(p.states, dZ))
 
     def lengths(self, fraction: float) -> tuple[float, float]:
         """Primal and dual step lengths: the fraction of the way to the boundary, at most 1."""
@@ -237,11 +235,9 @@ def start_point(model: Model, fraction: float, candidates: list[Matrix]) -> Poin
         p = model.point(scale * direction, None)
         if p is None:
             continue
-        Q = sum(float(np.trace(model.project(state.minus_adjoint(state.Z)))) for state in model.bounded(p))
-        # With Z_j = μF_j⁻¹ the dual residual, the objective's gradient less μQ, is smallest in trace for tr/tr Q; a
-        # start beyond the maximum of a metric still needs a μ > 0.
-        slope = max(float(np.trace(model.gradient(p))), _LEAST_SLOPE * model.program.d)
-        return model.point(p.X, None, slope / Q if Q > 0.0 else 1.0)
+        Q = sum(float(np.trace(model.project(state.minus_adjoint(state.Z)))) for state in p.states)
+        # With Z_j = μF_j⁻¹ the dual residual I − μQ is smallest in trace for d/tr Q.
+        return model.point(p.X, None, model.program.d / Q if Q > 0.0 else 1.0)
     return None
 
 
@@ -249,8 +245,7 @@ def with_duals(model: Model, p: Point, duals: tuple[Stack, ...]) -> Point | None
     """The point with the given multipliers of the first families, made regular by a share of Z_j = μF_j⁻¹."""
     warm = [*duals, *(0.0 * Z for Z in p.duals[len(duals) :])]
     # μ of the given multipliers at this point; the share of the centred ones is small where they are well inside.
-    pairs = list(zip(warm, p.states, strict=True))[int(model.metric) :]
-    mu = sum(float(np.sum(Z * s.F)) for Z, s in pairs) / model.size
+    mu = sum(float(np.sum(Z * s.F)) for Z, s in zip(warm, p.states, strict=True)) / model.program.total_size
     return model.point(p.X, tuple(Z + (_CENTRED * mu) * s.inverse for Z, s in zip(warm, p.states, strict=True)))
 
 

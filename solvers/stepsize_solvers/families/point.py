@@ -14,23 +14,18 @@ and the second derivative of −⟨Z, F⟩ is ΛYR̃ + R̃YΛ (quadratic familie
     log det(I + Y) ≤ log det(I + Y) + Σ⟨Z_j, F_j + F_j′(Y)⟩ = log det(I + Y) − ⟨Q, Y⟩ + Σ⟨Z_j, F_j⟩,   Q = −F′*(Z).
 
 Its maximum over Y, and then over a common factor of the Z_j, is −log det Q + d log((tr Q + Σ⟨Z_j, F_j⟩)/d).
-
-*A metric as objective.*  log det(aX − XBX) = log det X + log det F₀, F₀ = aI − EᵀXE with EEᵀ = B: the left-hand side of
-a plain linear family.  It enters as a family whose multiplier is F₀⁻¹ at every point, and from
-log det F₀⁺ ≤ ⟨Z₀, F₀⁺⟩ − d − log det Z₀ the bound becomes log det F₀ − log det Q + 2d log((tr Q + Σ⟨Z_j, F_j⟩)/2d),
-where j = 0 is among the terms.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from stepsize_solvers.numerics.linalg import cholesky, sym
-from stepsize_solvers.programs import DiagonalPlusScaled, Family, Matrix, Program, Stack
+from stepsize_solvers.numerics.linalg import cholesky, log_det_from_cholesky, sym
+from stepsize_solvers.programs import Family, Matrix, Program, Stack
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,11 +128,10 @@ class FamilyState:
 
 @dataclass(frozen=True, eq=False)
 class Point:
-    """X = C Cᵀ with every family's state; value: the objective, log det X or log det(aX − XBX)."""
+    """X = C Cᵀ with every family's state."""
 
     C: Matrix
     log_det: float
-    value: float
     states: tuple[FamilyState, ...]
 
     @property
@@ -151,41 +145,9 @@ class Point:
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """Evaluation of a program at points of its pattern.
-
-    program: maximise log det X, with every family; metric: whether the first of them is F₀ of a metric.
-    """
+    """Evaluation of a program, maximise log det X, at points of its pattern."""
 
     program: Program
-    metric: bool = False
-
-    @staticmethod
-    def of(program: Program) -> Model:
-        """The model of a program; a metric must be aX − XBX, for log det."""
-        if program.objective is None:
-            return Model(program)
-        left = program.objective.left
-        assert left.B is not None  # the native solver takes no other metric beside families
-        w, V = np.linalg.eigh(left.B)
-        E = V * np.sqrt(np.maximum(w, 0.0))
-        first = Family(DiagonalPlusScaled.identity(program.d), None, E[None], c=left.a)
-        return Model(replace(program, families=(first, *program.families), objective=None), metric=True)
-
-    @property
-    def size(self) -> int:
-        """The sizes of all inequalities together; F₀ of a metric is none."""
-        return self.program.total_size - (self.program.d if self.metric else 0)
-
-    def bounded(self, p: Point) -> tuple[FamilyState, ...]:
-        """The states of the inequalities, without F₀ of a metric."""
-        return p.states[int(self.metric) :]
-
-    def gradient(self, p: Point) -> Matrix:
-        """The gradient of the objective in the basis C: I, minus what F₀ takes from it."""
-        out = np.eye(self.program.d)
-        if self.metric:
-            out -= p.states[0].minus_adjoint(p.states[0].Z)
-        return self.project(out)
 
     def basis(self, X: Matrix) -> tuple[Matrix, float] | None:
         """C and log det X, or None when X is not numerically positive definite."""
@@ -198,7 +160,7 @@ class Model:
             K = cholesky(X[s, s])
             if K is None:
                 return None
-            log_det += 2.0 * float(np.sum(np.log(np.diagonal(K))))
+            log_det += log_det_from_cholesky(K)
             C[s, s] = K if B is None else K @ np.linalg.eigh(sym(K.T @ B[s, s] @ K))[1]
         return C, log_det
 
@@ -219,10 +181,7 @@ class Model:
         return out if all(np.all(np.isfinite(F)) for F in out) else None
 
     def point(self, X: Matrix, duals: tuple[Stack, ...] | None, mu: float = 1.0) -> Point | None:
-        """The point (X, Z), with Z_j = μ F_j⁻¹ where no multipliers are given; None when it is not interior.
-
-        The multiplier of a metric's F₀ is F₀⁻¹, whatever is given.
-        """
+        """The point (X, Z), with Z_j = μ F_j⁻¹ where no multipliers are given; None when it is not interior."""
         basis = self.basis(X)
         if basis is None:
             return None
@@ -232,23 +191,16 @@ class Model:
             return None
         program, states = self.program, []
         for i, (family, F) in enumerate(zip(program.families, values, strict=True)):
-            first = self.metric and i == 0
-            Z = None if duals is None or first else duals[i]
             slope = family.e * program.tau(log_det) / program.root if family.e else 0.0
-            state = FamilyState.of(family, C, F, Z, 1.0 if first else mu, slope)
+            state = FamilyState.of(family, C, F, None if duals is None else duals[i], mu, slope)
             if state is None:
                 return None
             states.append(state)
-        value = log_det
-        if self.metric:
-            # F₀⁻¹ = V Vᵀ with V the inverse of a triangular matrix
-            value -= 2.0 * float(np.sum(np.log(np.diagonal(states[0].V[0]))))
-        return Point(C, log_det, value, tuple(states))
+        return Point(C, log_det, tuple(states))
 
     def upper_bound(self, p: Point) -> float:
         """The bound on the objective that the multipliers prove, up to rounding; +inf when they prove nothing."""
         d = self.program.d
-        terms = 2 * d if self.metric else d
         Q = np.zeros((d, d))
         energy = 0.0
         for state in p.states:
@@ -259,7 +211,7 @@ class Model:
         K = cholesky(Q)
         if K is None or not energy > 0.0:
             return math.inf
-        return p.value - 2.0 * float(np.sum(np.log(np.diagonal(K)))) + terms * math.log(energy / terms)
+        return p.log_det - log_det_from_cholesky(K) + d * math.log(energy / d)
 
 
 def congruence(factors: Stack, M: Matrix) -> Stack:

@@ -17,7 +17,6 @@ solves the program with the factors WᵀH_j.
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -58,21 +57,16 @@ _INSIDE = 1e-11
 
 
 def solve_families(program: Program, settings: Settings) -> Outcome:
-    """Solve a program whose families all have factors; never raises for a numerical failure, which is a status.
-
-    The objective is log det X, or log det of a metric aX − XBX.
-    """
-    began = time.perf_counter()
+    """Solve a program whose families all have factors; never raises for a numerical failure, which is a status."""
     split = agreement(program)
     found = _solve(program if split is None else split.program, settings)
-    stats = replace(found.stats, solve_time=time.perf_counter() - began)
     if split is None or found.X is None:
-        return replace(found, stats=stats)
-    return replace(found, X=split.point(found.X), duals=(split.duals(found.duals[0]),), stats=stats)
+        return found
+    return replace(found, X=split.point(found.X), duals=(split.duals(found.duals[0]),))
 
 
 def _solve(program: Program, settings: Settings) -> Outcome:
-    model = Model.of(program)
+    model = Model(program)
     if worth_cutting(program):
         for direction in directions(model):
             if not 0.0 < largest_scale(model, direction) < math.inf:
@@ -80,33 +74,22 @@ def _solve(program: Program, settings: Settings) -> Outcome:
             status, cut = solve_by_cuts(model, settings, direction)
             # Rounds that get stuck are left for the whole program, which is dearer but does not depend on them.
             if cut.best is not None and status is not Status.INACCURATE:
-                return _outcome(program, status, cut, rounds=len(cut.history))
+                return _outcome(status, cut, rounds=len(cut.history))
     start = start_point(model, _START_FRACTION, directions(model))
     if start is None:
         stats = SolverStats("native", setup_time=0.0, num_iters=0)
         return Outcome(Status.SOLVER_ERROR, None, (), stats, "no strictly feasible start was found")
-    return _outcome(program, *iterate(model, start, Limits.of(settings, MOST_STEPS)))
+    return _outcome(*iterate(model, start, Limits.of(settings, MOST_STEPS)))
 
 
-def _outcome(
-    program: Program, status: Status, progress: Progress[Point] | Progress[CutPoint], **extra: object
-) -> Outcome:
+def _outcome(status: Status, progress: Progress[Point] | Progress[CutPoint], **extra: object) -> Outcome:
     stats = SolverStats(
         "native", setup_time=0.0, num_iters=progress.steps, extra_stats={**progress.statistics, **extra}
     )
     if progress.best is None:
         return Outcome(status, None, (), stats, "stopped before the first point was evaluated")
     found = progress.best.point
-    return Outcome(status, found.X, _duals(program, found.X, found.duals), stats)
-
-
-def _duals(program: Program, X: Matrix, duals: tuple[Stack, ...]) -> tuple[Stack, ...]:
-    """The multipliers of the families, and after them Y = G(X)⁻¹ of a metric, whose F₀ comes first in the model."""
-    if program.objective is None:
-        return duals
-    left = program.objective.left
-    assert left.B is not None  # see Model.of
-    return (*duals[1:], np.asarray(np.linalg.inv(left.a * X - X @ left.B @ X), dtype=np.float64)[None])
+    return Outcome(status, found.X, found.duals, stats)
 
 
 # ---------------------------------------------------------------- directions in which all constraints agree
@@ -137,7 +120,6 @@ def agreement(program: Program) -> Agreement | None:
     n, d, _ = family.H.shape
     if (
         len(program.families) > 1
-        or program.objective is not None
         or not program.pattern.is_full
         or family.B is not None
         or not family.is_plain

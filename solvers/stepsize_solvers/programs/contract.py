@@ -94,8 +94,8 @@ class SolverStats:
 class Outcome:
     """A solver's raw answer: X, and for each family the multipliers Z_j ⪰ 0 of its inequalities, shape (n, r, r).
 
-    A program with a metric G has one stack more, the last: Y ⪰ 0 of shape (1, d, d), near G(X)⁻¹ for log det G and the
-    multiplier of G(X) ⪰ t·E for t.
+    A program with a metric G has one stack, of shape (1, d, d): Y ⪰ 0, near G(X)⁻¹ for log det G and the multiplier of
+    G(X) ⪰ t·E for t.
 
     Both may be inexact; the certificate repairs X and stays valid whatever the multipliers are.
     thin: for DBD ⪯ D with a diagonal D, a vector y > 0 with the multiplier Z = (y/x)(y/x)ᵀ.

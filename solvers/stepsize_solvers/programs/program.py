@@ -137,7 +137,7 @@ class Program:
     """maximise log det X subject to every inequality of the families, X ≻ 0 with the pattern.
 
     root, offset: of τ(X); a root of 0 stands for d.  objective: what is maximised instead of log det X, if not None.
-    Raises ValueError for sizes that do not agree, a root below d, or neither inequalities nor a metric.
+    Raises ValueError for sizes that do not agree, a root below d, and unless there are either inequalities or a metric.
     """
 
     families: tuple[Family, ...]
@@ -147,10 +147,10 @@ class Program:
     objective: Metric | None = None
 
     def __post_init__(self) -> None:
-        if not self.families and self.objective is None:
-            msg = "a program without constraints is unbounded"
+        if bool(self.families) == (self.objective is not None):
+            msg = "a program has inequalities, or a metric as objective, and not both"
             raise ValueError(msg)
-        for family in self.families if self.objective is None else (*self.families, self.objective.left):
+        for family in self.families if self.objective is None else (self.objective.left,):
             if family.Q.d != self.pattern.d:
                 msg = f"a family is for d={family.Q.d} but the pattern is for d={self.pattern.d}"
                 raise ValueError(msg)
@@ -184,7 +184,7 @@ class Program:
     @cached_property
     def condition(self) -> Family | None:
         """The one family of a program made by ``single`` that maximises log det X; None for any other program."""
-        if len(self.families) != 1 or self.objective is not None:
+        if len(self.families) != 1:
             return None
         family = self.families[0]
         alone = family.factors is None and family.B is not None
