@@ -178,34 +178,6 @@ def test_diagonals_below_zero_by_rounding_leave_a_preconditioner() -> None:
     assert np.isfinite(system.precondition(direction())).all()
 
 
-@pytest.mark.parametrize("case", [Case("linear", RandK(5, 2), 2.0, 0.0), Case("linear", RandK(5, 2), 0.0, 1.5)])
-def test_rows_of_pairs_are_inverted_with_the_entrywise_part(case: Case) -> None:
-    """T and Tᵀ are adjoint, TJ⁻¹Tᵀ is their product, and J + TᵀT undoes the preconditioner."""
-    model, p = near(case.program(), 1e-2)
-    system = newton_system(model, p)
-    T, J_inverse, Y = system.T, system.J_inverse, model.project(direction())
-    assert T is not None and T.count > 0
-    weights = np.arange(1.0, 1.0 + T.count)
-    combined = T.combination(weights)
-    assert weights @ T.functionals(Y) == pytest.approx(float(np.vdot(Y, combined)))
-    expected = T.functionals(J_inverse * combined)
-    np.testing.assert_allclose(T.gram(J_inverse[0, 0]) @ weights, expected, atol=1e-9 * np.abs(expected).max())
-    for rhs in (Y, np.eye(5)):
-        solution = system.precondition(rhs)
-        back = solution / J_inverse + T.combination(T.functionals(solution))
-        np.testing.assert_allclose(back, rhs, rtol=1e-6, atol=1e-6 * np.abs(rhs).max())
-
-
-@pytest.mark.parametrize(
-    "case", [Case("linear", Gaussian(5, 3), 0.0, 1.5), Case("outer", RandK(5, 2), 1.0, 1.0, Pattern((2, 3)))]
-)
-def test_other_maps_and_quadratic_families_have_no_rows(case: Case) -> None:
-    model, p = near(case.program(), 1e-2)
-    system, Y = newton_system(model, p), model.project(direction())
-    assert system.T is None
-    np.testing.assert_array_equal(system.precondition(Y), model.project(system.J_inverse * Y))
-
-
 # ---------------------------------------------------------------- large programs, cuts, splits
 
 
@@ -213,7 +185,8 @@ def test_large_problems_take_the_iterative_path_and_end_inside_a_linear_solve() 
     """d = 60 has 1830 unknowns, beyond the size that is always factorised; the last digits take seconds."""
     program = Case("linear", RandK(60, 1), 1.0, 0.0).program(4)
     outcome = solve_families(program, Settings(tol=1e-6))
-    assert outcome.status is Status.OPTIMAL and outcome.stats.extra_stats["cg_iterations"] > 0
+    assert outcome.status is Status.OPTIMAL
+    assert 0 < outcome.stats.extra_stats["cg_iterations"] <= 250 and (outcome.stats.num_iters or 0) <= 26
     began = time.perf_counter()
     stopped = solve_families(program, Settings(tol=1e-12, time_limit=0.2))
     # Far more than one step takes on a busy machine, far less than a solve to this tolerance.

@@ -6,19 +6,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from shared.native_problems import spectrum
-from stepsize_solvers.interior.frame import largest_step, nesterov_todd
+from stepsize_solvers.interior.frame import nesterov_todd
 from stepsize_solvers.numerics.curvature import Curvatures
-from stepsize_solvers.numerics.krylov import ChebyshevInverse, chebyshev_inverse, spectrum_bounds
 from stepsize_solvers.numerics.linalg import (
     cholesky,
     congruence_diagonal,
     eigh,
-    largest_eigenvalue,
     lower_congruence,
     lower_product,
     lower_solve,
@@ -71,17 +67,6 @@ def test_every_helper_keeps_the_precision_of_its_argument(dtype: type[np.floatin
     assert 0.5 * float(w[0]) < estimate < (1.0 + 4e4 * eps) * float(w[0])
 
 
-@pytest.mark.parametrize("d", [5, 150])
-def test_extreme_eigenvalues(d: int) -> None:
-    M = spd(d, 1)
-    w = np.linalg.eigvalsh(M)
-    K = cholesky(M)
-    assert K is not None
-    assert smallest_eigenvalue(M) == pytest.approx(w[0], rel=1e-10)
-    assert w[-1] * (1.0 - 1e-12) <= largest_eigenvalue(M) <= 1.05 * w[-1]
-    assert 0.8 * w[0] <= smallest_eigenvalue_from_factor(K, steps=5 if d == 5 else 30) <= w[0] * (1.0 + 1e-10)
-
-
 @pytest.mark.parametrize(("d", "atol"), [(7, 1e-11), (70, 1e-4)])
 def test_scaling_maps_the_multiplier_to_the_constraint(d: int, atol: float) -> None:
     """WZW = F relative to F, of condition up to 10⁸."""
@@ -97,49 +82,6 @@ def test_scaling_maps_the_multiplier_to_the_constraint(d: int, atol: float) -> N
     np.testing.assert_allclose(np.sort(s.v**2), np.linalg.eigvalsh(spd(d, 1, condition=100.0)), rtol=1e-7 + atol)
     np.testing.assert_allclose(s.G_inverse @ s.G, np.eye(d), atol=1e-9 + atol)
     assert nesterov_todd(-F, Z) is None and nesterov_todd(F, -Z) is None
-
-
-def test_the_chebyshev_polynomial_inverts_the_curvature() -> None:
-    d = 6
-    lam, R, units = np.geomspace(0.02, 1.0, d), spd(d, 3), np.eye(d * d).reshape(-1, d, d)
-
-    def K(X: Matrix) -> Matrix:
-        M = (lam[:, None] * X) @ R
-        return X + M + M.T
-
-    outer = np.outer(lam, np.diagonal(R))
-    J = 1.0 + outer + outer.T
-    low, high = spectrum_bounds(K, J)
-    dense = np.array([K(sym(E)).ravel() for E in units])
-    values = np.linalg.eigvals(np.diag(1.0 / J.ravel()) @ dense).real
-    values = values[values > 1e-9]
-    assert low >= values.min() * (1 - 1e-6)
-    assert values.max() * (1 - 1e-6) <= high <= 1.2 * values.max()
-    p_of_K = chebyshev_inverse(K, J)
-    errors = np.array([(sym(E) - p_of_K(K(sym(E)))).ravel() for E in units])
-    assert np.abs(np.linalg.eigvals(errors)).max() < 0.35
-    X = symmetric(d, 9)
-    np.testing.assert_allclose(ChebyshevInverse(K, J, 0.9 * low, 1.1 * high, 60)(K(X)), X, atol=1e-8)
-
-
-@given(st.integers(1, 5), st.integers(0, 1000))
-@settings(max_examples=30)
-def test_steps_end_inside(d: int, seed: int) -> None:
-    zeta, first, second = 3.0 * symmetric(d, seed), 3.0 * symmetric(d, seed + 1), -spd(d, seed + 2)
-    a = largest_step([[np.eye(d), zeta], [np.eye(d), first, second]])
-    assert a > 0.0
-    for M in (np.eye(d) + a * zeta, np.eye(d) + a * first + a * a * second):
-        assert np.linalg.eigvalsh(M)[0] >= -1e-12
-
-
-@pytest.mark.parametrize(
-    ("zeta", "first", "second", "length"),
-    [(0.5, 0.5, 0.0, 1.0), (-2.0, 0.0, 0.0, 0.5), (0.0, 0.0, -2.0, 0.5**0.5), (0.0, -4.0, 0.0, 0.25)],
-)
-def test_steps_end_near_the_boundary(zeta: float, first: float, second: float, length: float) -> None:
-    eye, share = np.eye(3), 0.84 if second else 0.9
-    assert share * length <= largest_step([[eye, zeta * eye], [eye, first * eye, second * eye]]) <= length
-    assert largest_step([[-eye, 0.0 * eye]]) == 0.0
 
 
 PATTERNS = {
