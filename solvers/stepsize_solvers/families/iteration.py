@@ -182,11 +182,11 @@ def _correction(state: FamilyState, Y: Matrix, dF: Stack, dZ: Stack, root_size: 
     √s_a and √s_b.  The curvature F₂ of F itself adds G F₂ G: F₂ = −Hᵀ𝒬(C YΛY Cᵀ)H for a quadratic family, and
     c′ ((tr Y)²/root − tr Y²)/2 · I for the determinant.
     """
-    frame, v = state.frame, np.sqrt(state.s)
+    half, v = state.half, np.sqrt(state.s)
     back = state.F @ state.V / np.sqrt(v)[:, None, :]
-    product = congruence_each(frame, dF) @ congruence_each(back, dZ)
+    product = congruence_each(half, dF) @ congruence_each(back, dZ)
     product = (product + product.mT) / (v[:, :, None] + v[:, None, :])
-    out = frame @ product @ frame.mT
+    out = half @ product @ half.mT
     if state.Lam is not None:
         family, C = state.family, state.C
         curved = congruence(family.H, family.Q.apply(sym(C @ Y @ state.Lam @ Y @ C.T)))

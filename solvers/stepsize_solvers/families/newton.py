@@ -148,8 +148,8 @@ class _Pairs(NamedTuple):
         """σ_ab."""
         if not self.state.slope:
             return np.zeros(self.j.size)
-        frame = self.state.frame
-        products = np.einsum("nr,nr->n", frame[self.j, :, self.a], frame[self.j, :, self.b])
+        half = self.state.half
+        products = np.einsum("nr,nr->n", half[self.j, :, self.a], half[self.j, :, self.b])
         return np.asarray(self.state.slope * products)
 
 

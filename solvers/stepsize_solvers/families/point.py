@@ -62,14 +62,14 @@ class FamilyState:
         return np.asarray(self.V @ self.V.mT)
 
     @cached_property
-    def frame(self) -> Stack:
-        """V Diag(s)^{1/4}, so that G_j = frame frameᵀ."""
+    def half(self) -> Stack:
+        """V Diag(s)^{1/4}, so that G_j = half halfᵀ."""
         return np.asarray(self.V * np.sqrt(np.sqrt(self.s))[:, None, :])
 
     @cached_property
     def G(self) -> Stack:
         """W_j⁻¹ with W_j Z_j W_j = F_j, that is V Diag(√s) Vᵀ."""
-        return np.asarray(self.frame @ self.frame.mT)
+        return np.asarray(self.half @ self.half.mT)
 
     @cached_property
     def Lam(self) -> Matrix | None:
@@ -79,8 +79,8 @@ class FamilyState:
 
     @cached_property
     def Hs(self) -> Stack:
-        """The columns of H_j frame_j as rows, shape (n, r, d)."""
-        return np.asarray(self.frame.mT @ self.family.H.mT)
+        """The columns of H_j half_j as rows, shape (n, r, d)."""
+        return np.asarray(self.half.mT @ self.family.H.mT)
 
     @cached_property
     def P(self) -> Stack:

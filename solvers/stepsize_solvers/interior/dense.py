@@ -319,20 +319,11 @@ class SvecUnknowns:
 
 @dataclass(frozen=True, eq=False)
 class ListedUnknowns:
-    """Matrices X_k that span free blocks in the basis of a frame, shape (n, d, d), and 𝒬 in coordinates svec.
+    """Matrices X_k that span free blocks in the basis of a frame, shape (n, d, d); T: 𝒬 in coordinates svec."""
 
-    Where svec itself would be too long, 𝒬 is applied to one matrix at a time.
-    """
-
-    Q: PositiveMap
     stack: Stack
-    at: Coordinates | None
-    T: Array | None
-
-    @staticmethod
-    def of(Q: PositiveMap, pattern: Pattern) -> ListedUnknowns:
-        at = coordinates(pattern.d) if pattern.d**4 <= Sizes.FACTORISED_FLOATS else None
-        return ListedUnknowns(Q, _spanning(pattern.sizes), at, None if at is None else map_matrix(Q, at))
+    at: Coordinates
+    T: Array
 
     def system(self, frame: Frame, root: Matrix, Rt: Matrix) -> tuple[Matrix, Rows]:
         n, d, _ = self.stack.shape
@@ -351,8 +342,6 @@ class ListedUnknowns:
     def apply(self, M: Stack) -> Stack:
         """𝒬 of each matrix of a stack."""
         d, at, T = M.shape[1], self.at, self.T
-        if at is None or T is None:
-            return np.stack([self.Q.apply(part) for part in M])
         if T.ndim == 1:
             return np.asarray(M * T.take(at.position))
         x = (M.reshape(-1, d * d).take(at.flat, axis=1) * at.weights) @ T.T
@@ -389,12 +378,11 @@ def listed(Q: PositiveMap, pattern: Pattern, most: float = math.inf) -> Unknowns
     if pattern.W is not None:
         return GivenUnknowns(Q, pattern)
     count = sum(n * (n + 1) // 2 for n in pattern.sizes)
-    rows = pattern.d**2 if pattern.is_full else count
-    if count > most or rows * pattern.d**2 > Sizes.FACTORISED_FLOATS:
+    if count > most or pattern.d**4 > Sizes.FACTORISED_FLOATS:
         return None
-    if pattern.is_full:
-        return SvecUnknowns(coordinates(pattern.d), map_matrix(Q, coordinates(pattern.d)))
-    return ListedUnknowns.of(Q, pattern)
+    at = coordinates(pattern.d)
+    T = map_matrix(Q, at)
+    return SvecUnknowns(at, T) if pattern.is_full else ListedUnknowns(_spanning(pattern.sizes), at, T)
 
 
 @dataclass(frozen=True, eq=False)

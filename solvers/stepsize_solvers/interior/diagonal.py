@@ -83,7 +83,7 @@ def _resolvent(K: Matrix) -> Matrix:
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
+class RelativeStep:
     """The relative change h of x and the change of Y."""
 
     h: Vector
@@ -158,7 +158,7 @@ class _Newton:
         factor = cholesky(H)
         return None if factor is None else _Newton(point, factor)
 
-    def step(self, nu: float, predictor: Step | None = None) -> Step:
+    def step(self, nu: float, predictor: RelativeStep | None = None) -> RelativeStep:
         V, Y = self.point.V, self.point.Y
         right = 1.0 - nu * V.diagonal()
         if predictor is not None:
@@ -168,7 +168,7 @@ class _Newton:
         if predictor is not None:
             changes += predictor.h[:, None] * predictor.dY
         half = 0.5 * (V @ changes)
-        return Step(h, half + half.T + nu * V - Y)
+        return RelativeStep(h, half + half.T + nu * V - Y)
 
 
 @dataclass
@@ -179,7 +179,7 @@ class _Path:
     tol: float
     length: float = 0.0
 
-    def moved(self, p: DiagonalPoint, step: Step, length: float) -> DiagonalPoint | None:
+    def moved(self, p: DiagonalPoint, step: RelativeStep, length: float) -> DiagonalPoint | None:
         """The point after a step of the given length; None where N ≺ I or Y ≻ 0 fails."""
         growth = 1.0 + length * step.h
         x = p.x * growth
@@ -191,7 +191,7 @@ class _Path:
         add_to_diagonal(Y, _LIFT * self.tol)
         return None if cholesky(Y) is None else DiagonalPoint(x, N, K, _scaled(Y, growth))
 
-    def furthest(self, p: DiagonalPoint, step: Step) -> tuple[DiagonalPoint | None, float]:
+    def furthest(self, p: DiagonalPoint, step: RelativeStep) -> tuple[DiagonalPoint | None, float]:
         """The point after the longest step tried that is inside, and its length."""
         length = min(1.0, _LARGEST_FALL / max(-float(step.h.min()), _SMALLEST))
         while length > _SHORTEST:

@@ -72,7 +72,7 @@ class WhitenedBasis(Basis):
         half = p.scaling.G_inverse.T
         seen = SeenFrom.of(self, half)
         U, G, diagonal = seen.turned(self.K.rho**-_EXPONENT, self.K.inverse_sums)
-        schur, P = Schur(G, self.K, 1.0 / (1.0 + diagonal)), half @ U
+        schur, P = WhitenedSchur(G, self.K, 1.0 / (1.0 + diagonal)), half @ U
         return IterativeSystem(p, Complement(self, P, Plane.of(schur, sym(P.T @ p.Et @ P)), work), _ACCURACY)
 
 
@@ -143,7 +143,7 @@ class SeenFrom:
 
 
 @dataclass(frozen=True, eq=False)
-class Schur:
+class WhitenedSchur:
     """The operator Y ↦ ĜK⁻¹Ĝ*[Y] + Y with Ĝ = PᵀG′P, and p, its diagonal inverted."""
 
     G: SeenFrom
@@ -183,12 +183,12 @@ class Complement:
 class Plane:
     """The operator within the plane ⟨floor, Y⟩ = 0; normal: p∘floor with ⟨normal, floor⟩ = 1."""
 
-    operator: Schur
+    operator: WhitenedSchur
     floor: Array
     normal: Array
 
     @staticmethod
-    def of(operator: Schur, floor: Matrix) -> Plane:
+    def of(operator: WhitenedSchur, floor: Matrix) -> Plane:
         normal = operator.p * floor
         return Plane(operator, floor, normal / float(np.vdot(normal, floor)))
 

@@ -18,8 +18,8 @@ class Sizes:
     # The same for the condition over two blocks: 1.6× at d = 8, 1.7× at 12, 1.0× at 16 (72 unknowns).  And for the
     # largest t: a full D 1.6× at d = 8, 1.4× at 12, 0.05× at 40; two blocks 6× at d = 12, 4× at 16.
     DENSE_UNKNOWNS = 80
-    # The floats that an array of a factorised system may have, 80 MB: where the largest t may go on by factorised
-    # systems after a breakdown of conjugate gradients (a full D: d = 56).
+    # The floats that the d⁴ of a factorised system may take, 80 MB: up to d = 56 the largest t may go on by factorised
+    # systems after a breakdown of conjugate gradients.
     FACTORISED_FLOATS = 10**7
     # Families: a factorisation beats conjugate gradients up to here: with 4 clients and rand-k a call with d = 20 takes
     # 96 ms by conjugate gradients and 102 factorised.  After slow conjugate gradients it pays as long as the matrix of
