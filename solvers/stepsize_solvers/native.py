@@ -58,7 +58,7 @@ class NativeOptions:
     """Options of the native solver, given by name in ``Settings.extra``.
 
     closed_forms: try theorems A and B first.
-    single_precision_from: size from which directions are computed in single precision.
+    single_precision_from: size of a full D from which directions under the condition are in single precision.
     """
 
     closed_forms: bool = True

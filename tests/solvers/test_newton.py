@@ -61,9 +61,6 @@ def assert_is_derivative(f: Callable[[float], Any], first: Any, second: Any, h: 
     np.testing.assert_allclose(second, bend, rtol=0, atol=1e-4 * np.abs(bend).max())
 
 
-# ---------------------------------------------------------------- one D: F(D) = aD − 𝒬(DBD) in a frame
-
-
 def constraint(frame: Frame, X: Matrix) -> Matrix:
     """C⁻¹F(C(I + X)Cᵀ)C⁻ᵀ by its definition."""
     C, inverse = frame.C, np.linalg.inv(frame.C)
@@ -79,35 +76,6 @@ def metric_point(shape: str, Q: PositiveMap) -> MetricPoint:
     p = MetricPoint.of(left, PATTERNS[shape], 0.8 * X)
     assert p is not None
     return p
-
-
-@every_map
-@every_pattern
-@pytest.mark.parametrize("a", [1.0, 2.0])
-def test_a_frame_has_the_quadratic_its_adjoint_and_moves(a: float, shape: str, name: str) -> None:
-    frame = Frame.of(Family(MAPS[name], B, a=a), PATTERNS[shape], metric_point(shape, MAPS[name]).D)
-    assert frame is not None
-    X, Y = frame.project(0.1 * symmetric(3)), symmetric(4)
-    first, second = frame.slope(X), frame.bend(X)
-    for t in (0.0, 0.3, 1.0):
-        np.testing.assert_allclose(frame.value + t * first + t * t * second, constraint(frame, t * X), atol=1e-10)
-    adjoint = frame.coslope(Y)
-    np.testing.assert_allclose(adjoint, frame.project(adjoint), atol=1e-12 * np.abs(adjoint).max())
-    assert np.vdot(first, Y) == pytest.approx(np.vdot(X, adjoint), rel=1e-9)
-    for precise, rough in (
-        (first, frame.single.slope(X.astype(np.float32))),
-        (adjoint, frame.single.coslope(np.float32(Y))),
-    ):
-        assert rough.dtype == np.float32
-        np.testing.assert_allclose(rough, precise, atol=1e-4 * np.abs(precise).max())
-    found = frame.moved(X)
-    assert found is not None and frame.moved(-2.0 * EYE) is None
-    moved, T = found
-    np.testing.assert_allclose(moved.D, frame.C @ (EYE + X) @ frame.C.T, atol=1e-11)
-    np.testing.assert_allclose(frame.C @ T, moved.C, atol=1e-11)
-    np.testing.assert_allclose(moved.E.T @ moved.C, EYE, atol=1e-11)
-    np.testing.assert_allclose(moved.C.T @ B @ moved.C, moved.matrix(), atol=1e-11)
-    assert moved.log_det == pytest.approx(np.linalg.slogdet(moved.D)[1], abs=1e-10)
 
 
 # ---------------------------------------------------------------- problems with one inequality
