@@ -141,17 +141,22 @@ def _solve_condition(family: Family, pattern: Pattern, settings: Settings, optio
         return found
     progress: Progress[ConditionPoint] = Progress(pattern.d, Limits.of(settings, _MOST_STEPS), *_CONDITION)
     unknowns = listed(family.Q, pattern, _most_condition_unknowns(family.Q, pattern))
-    P = family.Q.hadamard_matrix
-    if is_graded(family.Q) and P is not None:
-        family = replace(family, Q=Hadamard(P))  # sums of a structured map lose the small coefficients
     single = pattern.is_full and pattern.d >= options.single_precision_from
-    problem = Condition(family, pattern, settings.tol, progress.work, unknowns, single)
+    problem = Condition(_entrywise(family), pattern, settings.tol, progress.work, unknowns, single)
     start = None if settings.warm_start is None else warm_start(problem, settings.warm_start)
     start = start or cold_start(problem)
     if start is None:
         return _failure("no strictly feasible start: B or W is not numerically positive definite")
     drive, first = Drive(problem, progress), problem.in_single(start)
     return _pair(progress.run(lambda: drive.run(first)), progress)
+
+
+def _entrywise(family: Family) -> Family:
+    """The family with P∘M for the cheap map where that is faster, or where sums lose the small coefficients."""
+    P = family.Q.hadamard_matrix
+    if P is None or not (family.Q.d <= Sizes.PLAIN_ENTRYWISE or is_graded(family.Q)):
+        return family
+    return replace(family, Q=Hadamard(P))
 
 
 def _most_condition_unknowns(Q: PositiveMap, pattern: Pattern) -> int:
@@ -191,6 +196,7 @@ def _balanced(M: Matrix, limits: Limits) -> Outcome | None:
 
 def _solve_metric(family: Family, pattern: Pattern, settings: Settings) -> Outcome:
     """The largest log det of the metric."""
+    family = _entrywise(family)
     D = metric_start(family, pattern, _warm_stepsize(settings, pattern))
     if D is None:
         return _failure("no start with a positive definite metric was found")

@@ -415,6 +415,7 @@ class FactorisedSystem:
     """
 
     p: InequalityPoint
+    scaling: Scaling
     frame: Frame
     unknowns: Unknowns
     factor: Matrix
@@ -426,18 +427,16 @@ class FactorisedSystem:
         p: InequalityPoint, frame: Frame, Rt: Matrix, unknowns: Unknowns, identity: bool, floor: Matrix | None = None
     ) -> FactorisedSystem | None:
         """None when rounding has made A indefinite; ``floor``: E in the basis of the point."""
-        back = p.scaling.G_inverse
+        scaling = p.scaling
+        back = scaling.G_inverse
         A, rows = unknowns.system(frame, back, Rt)
         if identity:
             add_to_diagonal(A, 1.0)
         factor = cholesky(A, overwrite=True)
         if factor is None:
             return None
-        return FactorisedSystem(p, frame, unknowns, factor, rows, None if floor is None else back @ floor @ back.T)
-
-    @property
-    def scaling(self) -> Scaling:
-        return self.p.scaling
+        scaled_floor = None if floor is None else back @ floor @ back.T
+        return FactorisedSystem(p, scaling, frame, unknowns, factor, rows, scaled_floor)
 
     @cached_property
     def sums(self) -> Matrix:
