@@ -62,7 +62,8 @@ class Momentum:
     def point(self, state: State) -> Array:
         """Return y."""
         share = self.t / (1.0 + self.t) if self.strong else _share(state.rounds + 1)
-        return np.asarray(state.x + share * (state.z - state.x))
+        y: Array = state.x + share * (state.z - state.x)
+        return y
 
     def moved(self, state: State, step: Array, along: Array) -> State:
         """Return the state after a round with G∇f(y) = ``step`` and VS∇f(y) = ``along``."""

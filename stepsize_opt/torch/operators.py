@@ -55,14 +55,13 @@ class Dense:
 
 @dataclass(frozen=True, eq=False)
 class LowRank:
-    """Diag(a) ± VVᵀ, symmetric."""
+    """Diag(a) − VVᵀ."""
 
     a: Tensor
     V: Tensor
-    sign: float
 
     def apply(self, v: Tensor) -> Tensor:
-        return self.a * v + self.sign * (self.V @ (v @ self.V))
+        return self.a * v - self.V @ (v @ self.V)
 
     transposed = apply
 
@@ -151,7 +150,7 @@ def operator(matrix: Any, like: Tensor) -> Operator:
         return Scaled(tensor(matrix.x))
     if isinstance(matrix, InverseStepsize):
         half = solve_triangular(matrix.C, np.asarray(matrix.U.T), lower=True).T
-        return LowRank(tensor(matrix.p), tensor(matrix.p[:, None] * half), -1.0)
+        return LowRank(tensor(matrix.p), tensor(matrix.p[:, None] * half))
     if isinstance(matrix, ThinDirections):
         return Thin(matrix.c, tensor(matrix.t), tensor(matrix.U), tensor(matrix.Z))
     if isinstance(matrix, BlockStepsize):

@@ -7,6 +7,7 @@ import math
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, overload
 
 import torch
@@ -15,7 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from stepsize_opt.inputs import positive_number, real_number, whole_number
-from stepsize_opt.methods import Compressor, Momentum
+from stepsize_opt.methods import Compressor, Momentum, State
 from stepsize_opt.sketches import generators
 from stepsize_opt.torch.operators import Dense, drawn, operator
 from stepsize_opt.torch.workers import Workers
@@ -364,26 +365,24 @@ class _Round:
             return
         if self.x is None or self.z is None:
             self.x = self.z = flat(group["params"]).to(self.like.dtype)
-        t, y = self._rate(lr), self.point(lr)
-        self.rounds += 1
-        if self._momentum.strong:
-            self.z = self.z + t * (y - self.z) - t * self.message.along(numbers)
-        else:
-            self.z = self.z - (0.5 * (self.rounds + 1) * t * t) * self.message.along(numbers)
-        self.x = y - lr * self.message.step(numbers)
+        step, along = lr * self.message.step(numbers), self.message.along(numbers)
+        state = self._rule(lr).moved(self._state, step, along)
+        self.x, self.z, self.rounds = state.x, state.z, state.rounds
         write(group, self.point(lr))
 
     def point(self, lr: float) -> Tensor:
         """y, where the next gradient is evaluated."""
-        assert self._momentum is not None and self.x is not None and self.z is not None
-        t, K = self._rate(lr), self.rounds + 1
-        share = t / (1.0 + t) if self._momentum.strong else 2.0 * (K + 1) / (K * (K + 3))
-        return self.x + share * (self.z - self.x)
+        return self._rule(lr).point(self._state)
 
-    def _rate(self, lr: float) -> float:
-        """t; the descent metric of lr·G is at least lr times that of G, so that t√lr satisfies its condition."""
+    @property
+    def _state(self) -> Any:
+        x: Any = self.x
+        return State(x, self.z, self.rounds)
+
+    def _rule(self, lr: float) -> Momentum:
+        """Momentum with t√lr, which satisfies its condition: the descent metric of lr·G is at least lr that of G."""
         assert self._momentum is not None
-        return self._momentum.t * math.sqrt(lr)
+        return replace(self._momentum, t=self._momentum.t * math.sqrt(lr))
 
 
 # ---------------------------------------------------------------- groups as vectors
