@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,6 @@ import torch
 
 from integrations.processes import python
 from shared.pages import alike, examples
-from stepsize_opt.torch import compress
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = examples(ROOT / "docs" / "training.md", "py|python")
@@ -60,44 +60,59 @@ def study() -> Any:
 def test_the_file_of_the_study_has_every_run() -> None:
     """``docs/fill.py --check`` compares the table of the page with it."""
     module = study()
-    table = pd.read_csv(ROOT / "docs" / "training" / "full.csv")
+    path = ROOT / "docs" / "training" / "full.csv"
+    table = pd.read_csv(path, comment="#")
     methods = {*module.OURS, *module.BASELINES}
+    assert re.match(r"# .*stepsize-opt \S+, commit \w+, \d{4}-\d\d-\d\d, torch ", path.read_text(encoding="utf-8"))
     assert tuple(table.columns) == module.Run._fields
     assert set(table["method"]) == methods
     assert len(table) == len(module.PROBLEMS) * len(methods) * len(module.SEEDS) * len(module.BUDGETS)
 
 
 def test_the_study_runs_and_counts_its_bytes() -> None:
-    """With the threads of the study, on the smallest problem: the bytes of the plan, and losses that fall."""
     module = study()
-    module.BUDGETS = (3,)
-    problem = module.head()
+    module.BUDGETS, module.SEEDS, module.GRID, module.ADAM = (18,), (0,), (4.0,), (0.1,)
+    problem = module.PROBLEMS["breast_cancer"](0)
+    assert problem.d == 31
+    runs, curves = module.runs_of("breast_cancer")
+    assert len(runs) == len(curves) == len(module.OURS) + len(module.BASELINES)
+    least = float(problem.value(torch.zeros(31, dtype=torch.float64), problem.train)) - problem.minimum()
+    for run in runs:
+        assert 0.0 <= run.loss < least, run
+    # A triangle of FᵀF/n, 31×31, then a value, a quarter of an index, the residual, and two values of f in a pair.
+    points = module.ours(problem, 2200.0, {})
+    assert points[0].sent == 4 * 496 + 2 * (4 + 0.5 + 8) + 16
+    assert module.baseline(problem, "PowerSGD rank 1", {"lr": 4.0, "momentum": 0.0}, 1.0)[0].sent == 4 * 31
+
+
+PROCESS = """
+import importlib.util, sys
+import torch, torch.distributed as dist
+path, rank, folder = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+spec = importlib.util.spec_from_file_location("study", path)
+study = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(study)
+torch.set_num_threads(1)
+dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=4)
+problem = study.PROBLEMS["breast_cancer"](0)
+out = {}
+for name, options in study.OURS.items():
+    points = study.train(problem, problem.model(), study.Workers(), 2200.0, options)
+    out[name] = [(point.sent, point.x) for point in points]
+torch.save(out, f"{folder}/{rank}.pt")
+dist.destroy_process_group()
+"""
+
+
+def test_four_threads_of_the_study_do_what_four_processes_do(tmp_path: Path) -> None:
+    module = study()
+    path = str(ROOT / "examples" / "torch" / "study.py")
+    with ThreadPoolExecutor(4) as pool:
+        done = list(pool.map(lambda rank: python("-c", PROCESS, path, str(rank), str(tmp_path)), range(4)))
+    assert all(one.returncode == 0 for one in done), "".join(one.stderr for one in done)
+    problem, processes = module.PROBLEMS["breast_cancer"](0), torch.load(tmp_path / "0.pt")
     for name, options in module.OURS.items():
-        points = module.ours(problem, seed=0, **options)
-        first, last = points[0], points[-1]
-        assert (last.sent - first.sent) / (len(points) - 1) >= 4.0 * (problem.d // 20), name
-        assert 0.0 < first.seconds < last.seconds
-        assert problem.score(last.x)[0] < problem.score(problem.start(0))[0]
-    points = module.baseline(problem, "PowerSGD", {"lr": 4.0, "momentum": 0.0}, 0, 4.0 * 3 * problem.d)
-    assert points[0].sent == 4.0 * (10 + 32 + 10)
-    module.SEEDS, module.OURS = (0,), {"feedback": module.OURS["feedback"]}
-    runs, curves = module.runs_of("softmax head")
-    assert len(runs) == 1 + len(module.BASELINES) and set(curves) == {"feedback", *module.BASELINES}
-    assert all(run.loss >= 0.0 and run.seconds > 0.0 for run in runs)
-
-
-def test_four_workers_in_one_process_send_what_four_processes_do() -> None:
-    """The simulation of feedback with one worker makes the steps of the optimizer itself."""
-    module = study()
-    module.BUDGETS, module.WORKERS = (3,), 1
-    problem = module.head()
-    points = module.ours(problem, 0)
-    torch.manual_seed(0)
-    model = problem.model().double()
-    given = {"weight_decay": problem.decay, "verbose": False}
-    optimizer = compress(model, problem.loss, problem.train, floats_per_step=problem.d // 20, **given)
-    for _ in points:
-        optimizer.step(lambda: problem.loss(model(problem.train[0]), problem.train[1]))
-    x = torch.cat([p.detach().reshape(-1) for p in model.parameters()])
-    torch.testing.assert_close(points[-1].x, x, rtol=1e-9, atol=1e-11)
-    assert len(points) > 3
+        threads = module.ours(problem, 2200.0, options)
+        assert len(threads) > 5 and [one.sent for one in threads] == [sent for sent, _ in processes[name]], name
+        for one, (_, x) in zip(threads, processes[name], strict=True):
+            torch.testing.assert_close(one.x, x, rtol=1e-9, atol=1e-11)
