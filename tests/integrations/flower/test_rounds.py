@@ -301,7 +301,7 @@ def test_the_memory_of_a_client_that_stays_away_is_forgotten(f: Federated) -> No
 def test_dead_clients_hold_the_others_back_only_until_they_are_forgotten(f: Federated) -> None:
     feedback = Feedback(f.smoothness(), 3, clients=N)
     alive = Federated(f.clients[:1] + f.clients[2:])
-    best = run(alive, Feedback(alive.smoothness(), 3, clients=N - 1), rounds=400).values[-1]
+    best = run_feedback(alive, Feedback(alive.smoothness(), 3, clients=N - 1), rounds=400).values[-1]
     gaps = []
     for forget_after in (1000, 10):
         loop = Loop(app_of(feedback, f), N, silent=lambda call, node: node == FIRST + 1 and call > 2)
