@@ -126,7 +126,7 @@ def compress(
     >>> optimizer = compress(model, loss, (inputs, labels), floats_per_step=5)
     feedback: 5 of 15 entries per step, 1 process
       weight + bias: ½(I − 11ᵀ/C) ⊗ FᵀF/n, proved
-      per step: 13.5 floats up, 11 down (dense gradients: 15 up and down)
+      per step: 11.5 floats up, 9 down (dense gradients: 15 up and down)
       set-up: 15 floats, 1.00 dense gradients
       certified for full gradients
     >>> for _ in range(20):
