@@ -74,7 +74,7 @@ def test_subspace_and_momentum_are_those_of_the_runner(trained: Any, name: str) 
     f = softmax_problem(n)
     if name == "subspace":
         best = optimal_method(f.smoothness(), 4)
-        record = run(f, best.D, best.sketch, algorithm=best, **OPTIONS)
+        record = run(f, best, **OPTIONS)
     else:
         record = run(f, optimal_method(f.smoothness(), 4, momentum=True, **MOMENTUM[name]), **OPTIONS)
     np.testing.assert_allclose(out[name], record.final_points[0], rtol=1e-11, atol=1e-13)
