@@ -257,7 +257,8 @@ class StepsizeResult(Result):
         if not self.guaranteed_rate > 0.0:
             msg = f"no rate above 0 is proved for this D, so no number of iterations: its status is {self.status}"
             raise ValueError(msg)
-        accuracy, start = (given[name] for name in wanted)
+        accuracy: Any = given[wanted[0]]
+        start: Any = given[wanted[1]]
         if dimensions(start) > 0 and real_array(wanted[1], start).shape != (self.d,):
             msg = f"{wanted[1]} must be a number or x⁰ − x*, {self.d} finite numbers"
             raise ValueError(msg)

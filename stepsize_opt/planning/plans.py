@@ -231,7 +231,8 @@ class Rows:
             if given.L.is_formed or aim.is_determinant:
                 yield self.node(second, "optimal", sketch, goal)
         enough = None if rounds is None else _enough(given, self.target, rounds)
-        for k in sorted({*ks, *([] if enough is None else [enough])}):
+        candidates: set[float] = {*ks, *([] if enough is None else [enough])}
+        for k in sorted(candidates):
             yield self.subspace(k)
             if has_momentum(goal):
                 yield self.subspace(k, momentum=True)

@@ -114,11 +114,12 @@ def _bound_at(objective: Any, x: Vector) -> float:
 def _curvature(objective: Any) -> Matrix | float:
     """Return the M ⪯ ∇²f that an objective knows, a number μ for μI for a large d; 0 for one that knows none."""
     known = "curvature_from_below" if objective.d > LARGE else "strong_convexity"
-    found = getattr(objective, known, 0.0)
+    found: Any = getattr(objective, known, 0.0)
     try:
-        return found() if callable(found) else float(found)
+        M: Any = found() if callable(found) else float(found)
     except AttributeError:  # layers or clients of which one knows none
         return 0.0
+    return M
 
 
 @dataclass(frozen=True)

@@ -102,14 +102,14 @@ def find_head(model: nn.Module, loss: Any, data: Batches, workers: Workers, dtyp
 
     ``dtype`` is that of FᵀF in the message.
     """
-    reason = ""
+    head, reason = None, ""
     try:
         head = _own_head(model, loss, data)
     except ValueError as error:
         reason = str(error)
     if not workers.equal(bool(reason), device=next(model.parameters()).device):
         reason = reason or "the data of another process do not satisfy what the proof needs"
-    if reason:
+    if head is None or reason:
         raise ValueError(reason)
     averaged = workers.symmetric_means([torch.as_tensor(head.gram)], dtype, head.layer.weight.device)[0]
     return replace(head, gram=averaged.double().numpy())

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -42,6 +42,8 @@ _NOTES = {
     8: "the printed form holds only for a diagonal L",
     11: "the printed form has d for dᵢ in L̃ᵢ, or lacks the power 1/d for one layer",
 }
+# Row of the printed table, method, sketch by name, stepsize by name, structure, goal.
+_Asked: TypeAlias = tuple[int | None, str, tuple[str, Sketch], str, Structure, GoalName]
 _COLUMNS = ("row", "method", "sketch", "stepsize", "floats", "descent", "printed", "share of limit", "note")
 
 
@@ -97,7 +99,7 @@ def communication_table(
     diagonal = problem.direction(lambda B: np.diag(1.0 / np.diagonal(B)))
     root = problem.direction(lambda B: power_of(B, -0.5))
     scalar = problem.direction(lambda B: np.eye(len(B)))
-    asked: list[tuple[int | None, str, tuple[str, Sketch], str, Structure, GoalName]] = [
+    asked: list[_Asked] = [
         (1, "det-CGD1", identity, "γ L⁻¹", inverse, "paper"),
         (2, "det-CGD1", identity, "γ diag⁻¹(L)", diagonal, "paper"),
         (3, "det-CGD1", identity, "γ I", scalar, "paper"),
@@ -114,10 +116,12 @@ def communication_table(
     ]
     compressed = [rand_1, bernoulli] if problem.k == (1,) * len(sizes) else [rand_1, rand_k, bernoulli]
     goals: tuple[GoalName, ...] = ("paper", "descent")
-    asked += [(None, "det-CGD1", sketch, "optimal", "full", goal) for goal in goals for sketch in compressed]
+    optima: list[_Asked] = [
+        (None, "det-CGD1", sketch, "optimal", "full", goal) for goal in goals for sketch in compressed
+    ]
     printed = problem.printed()
     rows = []
-    for number, method, (name, sketch), stepsize, structure, goal in asked:
+    for number, method, (name, sketch), stepsize, structure, goal in [*asked, *optima]:
         algorithm = "det-CGD1" if method == "GD" else method
         result = optimal_stepsize(problem.L, sketch, algorithm=algorithm, structure=structure, goal=goal, tol=tol)
         rows.append(_row(number, method, name, stepsize, completed(result), printed.get(number or 0)))

@@ -6,6 +6,8 @@ which the paper could not compute: that of condition (3), and that of the descen
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 
@@ -54,7 +56,8 @@ def without_runs(data: Dataset, plan: Plan, parameter: int = 0) -> Tables:
     if data.d <= _TABLE_1_D:
         L = logistic_regression(data, plan.reg).smoothness()
         columns = ["row", "goal", "method", "sketch", "stepsize", "floats", "descent", "printed", "differs", "note"]
-        tables["table 1"] = pd.DataFrame(communication_table(L).to_records())[columns]
+        table: Any = pd.DataFrame(communication_table(L).to_records())
+        tables["table 1"] = table[columns]
     return tables
 
 
