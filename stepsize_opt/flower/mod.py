@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
+from flwr.app import ConfigRecord, Context, Message, MessageType, MetricRecord, RecordDict
 
-from stepsize_opt.flower.replicas import Replica, SharedDraws, load_replica, read_method, save_replica
-from stepsize_opt.flower.wire import ARRAYS, OWN, own_record, pack_places, require
+from stepsize_opt.flower.replicas import FeedbackReplica, Replica, SharedDraws, load_replica, read_method, save_replica
+from stepsize_opt.flower.wire import ARRAYS, LOSS, OWN, own_record, pack_places, require
 
 ClientAppCallable = Callable[[Message, Context], Message]
 
@@ -23,8 +23,9 @@ def compress_mod(compressor: Callable[[Context], Any]) -> Callable[[Message, Con
 
     The train function finds x under ``message.content["arrays"]`` as in every Flower app (with momentum the point y at
     which the gradient is needed), and returns ∇fᵢ there under the same name, with the same arrays in the same order.
-    For feedback it also returns fᵢ as the metric ``"loss"``, and so does the evaluate function.  Other metrics reach
-    the strategy as they are, and messages of other strategies pass unchanged.
+    For feedback it also returns fᵢ as the metric ``"loss"``, and so does the evaluate function; the first is sent only
+    where the strategy asks for it.  Other metrics reach the strategy as they are, and messages of other strategies pass
+    unchanged.
 
     x, z, the generator and the memory of feedback are in ``context.state``, which Flower keeps from round to round; a
     node that lost them asks for them, and the strategy sends them in the same round.
@@ -60,7 +61,10 @@ def compress_mod(compressor: Callable[[Context], Any]) -> Callable[[Message, Con
         if reply.has_error():
             return reply
         sent = {OWN: ConfigRecord(_encoded(replica, reply.content, context.state))} if training else {}
-        reply.content = RecordDict({**sent, **reply.content.metric_records})
+        metrics = reply.content.metric_records
+        if training and isinstance(replica, FeedbackReplica) and LOSS not in news:
+            metrics = {name: _without_loss(record) for name, record in metrics.items()}
+        reply.content = RecordDict({**sent, **metrics})
         return reply
 
     return mod
@@ -100,6 +104,10 @@ def _encoded(replica: Replica, answer: RecordDict, state: RecordDict) -> dict[st
     places, values = replica.encode(gradient, memory)
     state[_MEMORY] = ConfigRecord({**kept, "next": memory.tobytes(), "sent": replica.version})
     return {"numbers": values.tobytes(), "places": pack_places(places, replica.layout.d)}
+
+
+def _without_loss(record: MetricRecord) -> MetricRecord:
+    return MetricRecord({name: value for name, value in record.items() if name != LOSS})
 
 
 def _confirm(news: dict[str, Any], state: RecordDict) -> None:

@@ -1,7 +1,7 @@
 """What the server and every client hold alike: x and what belongs to it, moved by the packets of the server.
 
 A packet holds what one step needs: the mean of the floats that the clients sent; or, for feedback, what changed in
-s and then whether y was accepted.  The server applies its packets to a replica of its own, with the same operations, so
+s and then where x moves.  The server applies its packets to a replica of its own, with the same operations, so
 that all replicas are equal.  ``version`` counts the packets: a client that missed up to two gets them, any other x.
 
 A replica has x; ``floats``, how many of a gradient are sent; ``point``, where the app computes its gradient or
@@ -26,7 +26,10 @@ from stepsize_opt.methods import Compressor, Feedback, State, exchange, largest
 from stepsize_opt.sketches import generators
 from stepsize_solvers.programs import Indices, Vector
 
-_CHANGE, _DECISION = struct.Struct("<dI"), struct.Struct("<?d")
+_CHANGE, _DECISION = struct.Struct("<dI"), struct.Struct("<Bd")
+
+# Where a round ends: at the last checked point, at y, which is then the last checked point, or at y without a check.
+BACK, ACCEPTED, UNCHECKED = range(3)
 
 
 @dataclass(eq=False)
@@ -75,11 +78,12 @@ class SharedDraws(_Point):
 
 @dataclass(eq=False)
 class FeedbackReplica(_Point):
-    """Error feedback: x, the sum S of weights times memories, the sum W of the weights, and the stepsize c.
+    """Error feedback: x, the last checked point, S = Σ weights times memories, W = Σ weights, and the stepsize c.
 
-    Two packets make a round: what changed in S, and whether y = x − cAS/W was accepted.
+    Two packets make a round: what changed in S, and whether x moves to y = x − cAS/W or back to the checked point.
     """
 
+    checked: Vector
     total: Vector
     weight: float
     c: float
@@ -89,31 +93,51 @@ class FeedbackReplica(_Point):
         return self.total / self.weight
 
     def point(self, *, training: bool = False) -> Vector:
-        """y where a proposal awaits its decision, else x."""
-        return self.layout.rounded(self.x - self.c * self.method.step(self.s)) if self.version % 2 else self.x
+        """x to train, else y where it awaits its decision, else the last checked point."""
+        if training:
+            return self.x
+        return self.layout.rounded(self.x - self.c * self.method.step(self.s)) if self.version % 2 else self.checked
+
+    @property
+    def ahead(self) -> bool:
+        """Whether x is not the last checked point."""
+        return self.x is not self.checked
 
     @property
     def floats(self) -> int:
         return int(self.method.k)
 
     def encode(self, gradient: Vector, memory: Vector) -> tuple[Indices, Vector]:
-        """Return the places and values of the k largest changes, by which the memory is changed."""
-        t, dtype = self.method.coefficients(gradient), self.layout.dtype
-        return exchange(t, memory, lambda sizes: largest(sizes, self.floats), lambda values: values.astype(dtype))[:2]
+        """Return the places and values of the k largest changes, by which the memory is changed.
+
+        Nothing is sent of a gradient that is not finite at an x that nobody checked.
+        """
+        dtype, before = self.layout.dtype, memory.copy()
+        with np.errstate(over="ignore", invalid="ignore"):
+            t = self.method.coefficients(gradient)
+            places, values, _ = exchange(
+                t, memory, lambda sizes: largest(sizes, self.floats), lambda values: values.astype(dtype)
+            )
+        if self.ahead and not (np.isfinite(t).all() and np.isfinite(values).all()):
+            memory[:] = before
+            return places[:0], values[:0]
+        return places, values
 
     def change(self, places: Indices, values: Vector, weight: float) -> bytes:
         """Return the packet of S, new at these places, and W."""
         sent = values.astype(self.layout.dtype).tobytes() + pack_places(places, self.layout.d)
         return _CHANGE.pack(weight, len(places)) + sent
 
-    def decision(self, *, accepted: bool, c: float) -> bytes:
-        """Return the packet that ends a round."""
-        return _DECISION.pack(accepted, c)
+    def decision(self, end: int, c: float) -> bytes:
+        """Return the packet that ends a round: BACK, ACCEPTED or UNCHECKED, and c."""
+        return _DECISION.pack(end, c)
 
     def apply(self, packet: bytes) -> None:
         if self.version % 2:
-            accepted, c = _DECISION.unpack(packet)
-            self.x, self.c = self.point() if accepted else self.x, c
+            end, c = _DECISION.unpack(packet)
+            self.x = self.checked if end == BACK else self.point()
+            self.checked = self.checked if end == UNCHECKED else self.x
+            self.c = c
         else:
             self.weight, count = _CHANGE.unpack_from(packet)
             end = _CHANGE.size + count * self.layout.dtype.itemsize
@@ -122,7 +146,9 @@ class FeedbackReplica(_Point):
         self.version += 1
 
     def fields(self) -> dict[str, Any]:
-        return {"total": self.total.astype(self.layout.dtype).tobytes(), "weight": self.weight, "c": self.c}
+        checked = {"checked": self.checked.astype(self.layout.dtype).tobytes()} if self.ahead else {}
+        total = self.total.astype(self.layout.dtype).tobytes()
+        return {"total": total, "weight": self.weight, "c": self.c, **checked}
 
 
 Replica = SharedDraws | FeedbackReplica
@@ -149,7 +175,8 @@ def load_replica(method: Any, arrays: ArrayRecord, fields: Mapping[str, Any]) ->
         return np.frombuffer(fields[name], dtype=layout.dtype).astype(np.float64)
 
     if isinstance(method, Feedback):
-        return FeedbackReplica(*common, vector("total"), fields["weight"], fields["c"])
+        checked = vector("checked") if "checked" in fields else common[2]
+        return FeedbackReplica(*common, checked, vector("total"), fields["weight"], fields["c"])
     rng = np.random.Generator(np.random.PCG64())
     rng.bit_generator.state = json.loads(fields["generator"])
     return SharedDraws(*common, rng, vector("z") if "z" in fields else None)
@@ -160,7 +187,7 @@ def first_replica(method: Any, arrays: ArrayRecord, seed: int) -> Replica:
     layout = Layout.of(arrays, method.d)
     x = layout.vector(arrays)
     if isinstance(method, Feedback):
-        return FeedbackReplica(method, layout, x, 0, np.zeros(layout.d), 0.0, 1.0)
+        return FeedbackReplica(method, layout, x, 0, x, np.zeros(layout.d), 0.0, 1.0)
     return SharedDraws(method, layout, x, 0, generators(seed, 1)[0], method.start(x).z)
 
 

@@ -15,10 +15,9 @@ from typing import Any
 import numpy as np
 from flwr.app import Message
 
-from stepsize_opt.flower.wire import Layout, own_record, require, unpack_places
+from stepsize_opt.flower.wire import LOSS, Layout, own_record, require, unpack_places
 from stepsize_solvers.programs import Indices, Vector
 
-LOSS = "loss"
 # A client may send RATIO times the median of the clients, or RATIO where the median is below 1.  Gradients of clients
 # with data of one kind differ by far less; above it are units mixed up, memory damaged or attacks.
 RATIO = 1e6
@@ -28,7 +27,10 @@ _REASON = 200  # letters of an error that a client sends
 
 @dataclass(frozen=True, eq=False)
 class Reply:
-    """What counts of a reply: its metrics, its weight, its loss, and from training its floats with their places."""
+    """What counts of a reply: its metrics, its weight, its loss, and from training its floats with their places.
+
+    The loss is 0 where nobody asked for it; a client of feedback that sends no change has no floats.
+    """
 
     metrics: dict[str, Any]
     weight: float
@@ -51,14 +53,14 @@ class Reader:
     weighted_by_key: str | None
     feedback: bool
 
-    def read(self, reply: Message | None, *, training: bool) -> Reply:
+    def read(self, reply: Message | None, *, training: bool, loss_asked: bool) -> Reply:
         """Return what counts of a reply; raises ValueError with the reason for any other."""
         if reply is None or reply.has_error():
             raise ValueError("no reply" if reply is None else _last_line(reply.error.reason))
         metrics = _metrics(reply)
         weight = 1.0 if self.weighted_by_key is None else _number(metrics, self.weighted_by_key)
         require(0 < weight < math.inf, f"the metric {self.weighted_by_key!r} must be positive and finite, got {weight}")
-        loss = _number(metrics, LOSS) if self.feedback else 0.0
+        loss = _number(metrics, LOSS) if loss_asked else 0.0
         if not training:  # at y the loss may be infinite or NaN, which rejects y
             return Reply(metrics, weight, loss, np.empty(0), np.empty(0, dtype=np.intp))
         require(math.isfinite(loss), f"the metric {LOSS!r} must be finite, got {loss}")
@@ -68,6 +70,8 @@ class Reader:
         require(
             typed, f"a reply must have {wanted} as bytes, got { {name: type(part) for name, part in sent.items()} }"
         )
+        if self.feedback and not any(sent.values()):  # a gradient that is not finite: no change
+            return Reply(metrics, weight, loss, np.empty(0), np.empty(0, dtype=np.intp))
         values = self._values(sent["numbers"])
         places = unpack_places(sent["places"], self.floats, self.layout.d) if self.feedback else np.arange(self.floats)
         return Reply(metrics, weight, loss, values, places)

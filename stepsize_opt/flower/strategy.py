@@ -7,7 +7,7 @@ import math
 import secrets
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from inspect import signature
 from logging import INFO, WARNING
 from time import sleep
@@ -19,9 +19,9 @@ from flwr.common import log
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
-from stepsize_opt.flower.replicas import first_replica, read_method, save_replica
+from stepsize_opt.flower.replicas import ACCEPTED, BACK, UNCHECKED, first_replica, read_method, save_replica
 from stepsize_opt.flower.replies import Bound, Reader, Reply
-from stepsize_opt.flower.wire import ARRAYS, CONFIG, OWN, content_bytes, own_record
+from stepsize_opt.flower.wire import ARRAYS, CONFIG, LOSS, OWN, content_bytes, own_record
 from stepsize_opt.inputs import check_one_of, real_number, whole_number
 from stepsize_opt.methods import RUNNING, Feedback, FeedbackServer
 from stepsize_solvers.programs import Indices, Vector
@@ -113,12 +113,12 @@ class Rounds(Strategy):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Make the step of a round; return x⁺ and the metrics, or nothing where no reply counts."""
+        """Make the step of a round; return where it ends and the metrics, or nothing where no reply counts."""
         found = self._collect(self._asked, replies, training=True) if self._asked else {}
         if not found:
             return None, None
         metrics = self._result.train_metrics_clientapp[server_round] = self._step(found)
-        self._result.arrays = self.replica.layout.record(self.replica.x)
+        self._result.arrays = self.replica.layout.record(self.replica.point(training=False))
         return self._result.arrays, metrics
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
@@ -178,6 +178,10 @@ class Rounds(Strategy):
         """What is told to one client alone."""
         return {}
 
+    def _asks_loss(self, node: int, *, training: bool) -> bool:
+        """Whether the reply of this client has to have its loss."""
+        return False
+
     def _publish(self, packet: bytes) -> None:
         self.replica.apply(packet)
         self._packets.append(packet)
@@ -191,7 +195,8 @@ class Rounds(Strategy):
         reasons: dict[int, str] = {}
         for node in nodes:
             try:
-                good[node] = self._reader.read(answers.get(node), training=training)
+                asked = self._asks_loss(node, training=training)
+                good[node] = self._reader.read(answers.get(node), training=training, loss_asked=asked)
             except ValueError as error:
                 reasons[node] = str(error)
         if training and good:
@@ -307,16 +312,17 @@ class SharedSeedStrategy(Rounds):
 
 
 class FeedbackStrategy(Rounds):
-    """Error feedback with a measured stepsize: k floats, their places and two values of f up in a round.
+    """Error feedback with a measured stepsize: k floats and their places up in a round, in every second one also f.
 
-    Each client remembers what it sent, in its state.  In a round it computes ∇fᵢ(x) and fᵢ(x) and sends the k largest
-    changes of Aᵀ∇fᵢ; the server sends the changes of all clients together, every client computes y = x − cAs and sends
-    fᵢ(y); the next message tells whether x moves there.  With all clients in every round the iterates are those of
-    ``stepsize_validation.run_feedback(f, feedback)``, and f never rises.
+    Each client remembers what it sent, in its state.  In a round it computes ∇fᵢ(x) and sends the k largest changes of
+    Aᵀ∇fᵢ; the server sends the changes of all clients together, and every client computes y = x − cAs.  In every second
+    round x moves there at once; in the others, the checks, each client sends fᵢ(y), and the next message tells whether
+    x moves to y or back to the last checked point.  With all clients in every round the iterates are those of
+    ``stepsize_validation.run_feedback(f, feedback)``, and from check to check f never rises.
 
     The memory of an absent client counts for ``forget_after`` rounds: s is the mean over all that took part in them.
-    f is then compared at x and y over the clients present in the round, so that f over all may rise, and neither the
-    bound on ‖∇f‖ nor the one on the rounds is proved (``bound`` is missing in the metrics).
+    Every round with absent clients is checked: f is compared over the clients present in the round, so that f over all
+    may rise, and neither the bound on ‖∇f‖ nor the one on the rounds is proved (``bound`` is missing in the metrics).
 
     Parameters
     ----------
@@ -332,11 +338,16 @@ class FeedbackStrategy(Rounds):
 
     Notes
     -----
-    The app's train and evaluate functions return fᵢ as the metric ``"loss"``.
+    The app's train and evaluate functions return fᵢ as the metric ``"loss"``.  The one at x is sent once by each client
+    that was not at the last check, the others not at all.  A client whose gradient is not finite at an x that was not
+    checked sends no change.
 
-    The metrics of a round: those of ``SharedSeedStrategy``; ``accepted``, 1 if x moved; ``f`` over the clients present
-    at the new x; ``stepsize``, c; ``bound``, ‖s‖ + ρ ≥ ‖∇f(x)‖ in the norm of L̂⁻¹ where all clients are present.  When
-    the steps fall below the rounding of f, the remaining rounds send nothing.
+    The result, and what ``evaluate`` is about, is the last checked point.
+
+    The metrics of a round: those of ``SharedSeedStrategy``, with ``floats`` on average; ``checked``, 1 at a check;
+    ``accepted``, 1 if x moved to y; ``f`` at the last checked point over the clients present; ``stepsize``, c;
+    ``bound``, ‖s‖ + ρ ≥ ‖∇f(x)‖ in the norm of L̂⁻¹ where all clients are present.  When the steps fall below the
+    rounding of f, the remaining rounds send nothing.
 
     Examples
     --------
@@ -363,34 +374,63 @@ class FeedbackStrategy(Rounds):
         super()._begin(arrays)
         self._memories: dict[int, Vector] = {}
         self._weights: dict[int, float] = {}
+        self._values: dict[int, float] = {}  # the losses of the clients at the last checked point
         self._received: dict[int, int] = {}  # the version at which a client's last message arrived
         self._seen: dict[int, int] = {}  # the round of this message
         self._rule: FeedbackServer | None = None
 
     def _private(self, node: int) -> dict[str, Any]:
-        """Which of its messages arrived last, and its memory if it lost it."""
+        """Whether its loss is needed, which of its messages arrived last, and its memory if it lost it."""
+        asked = {} if node in self._values else {LOSS: True}
         if node not in self._received:
-            return {}
+            return asked
         memory = {} if node in self._versions else {"memory": self._memories[node].tobytes()}
-        return {"received": self._received[node], **memory}
+        return {"received": self._received[node], **memory, **asked}
+
+    def _asks_loss(self, node: int, *, training: bool) -> bool:
+        """At y from everybody; at the last checked point from those who did not send it."""
+        return not training or node not in self._values
 
     def _choose(self, grid: Grid) -> list[int]:
         """The clients of a round; nobody once steps fall below the rounding of f."""
         return [] if self._rule is not None and self._rule.status != RUNNING else super()._choose(grid)
 
     def _step(self, found: dict[int, Reply]) -> MetricRecord:
-        """Publish what changed, let the clients evaluate y, and decide."""
+        """Publish what changed and where x moves; at a check the clients evaluate y before."""
+        new = {node: reply.loss for node, reply in found.items() if node not in self._values}
+        self._values |= new
         self._remember(found)
-        messages = self._messages(list(found), MessageType.EVALUATE, *self._last[1:])
-        answers = self._grid.send_and_receive(messages, timeout=self._timeout)
-        values = self._collect(list(found), answers, training=False)
-        rule, accepted = self._decide(found, values)
-        own = {"floats": self.method.k + 2, "accepted": int(accepted), "f": rule.f, "stepsize": rule.c}
+        self._rule = self._rule or self.method.server(self.replica.x, self._mean(found, self._values))
+        if self.fraction_train < 1.0 or not self._all(found):
+            self._rule.careful = True  # f over other clients is another number
+        checked, present = self._rule.checks, found
+        if checked:
+            values = self._values_at_y(list(found))
+            present = {node: found[node] for node in values or found}
+            end = self._check(present, values)
+        else:
+            end = self._advance(found)
+        rule = self._rule
+        self._publish(self.replica.decision(end, rule.c))
+        rule.x, rule.checked = self.replica.x, self.replica.checked
+        floats = self.method.k + checked + len(new) / len(found)
+        own = {"floats": floats, "checked": int(checked), "accepted": int(end != BACK), "f": rule.f, "stepsize": rule.c}
         bound = {"bound": rule.bound} if math.isfinite(rule.bound) else {}
-        return self._means({node: found[node] for node in values or found}, own | bound)
+        return self._means(present, own | bound)
+
+    def _mean(self, nodes: Iterable[int], numbers: Mapping[int, float]) -> float:
+        """The weighted mean over clients."""
+        present = list(nodes)
+        return float(np.average([numbers[node] for node in present], weights=[self._weights[node] for node in present]))
+
+    def _all(self, nodes: Collection[int]) -> bool:
+        """Whether these are all clients of the run."""
+        return len(nodes) == len(self._memories) >= self.min_available_nodes
 
     def _remember(self, found: dict[int, Reply]) -> None:
         """Add the changes to the memories and to their sum, and publish the sum where it changed."""
+        if silent := [node for node, reply in found.items() if not len(reply.values)]:
+            log(WARNING, "nodes %s send no change: their gradients are not finite at an x that was not checked", silent)
         changed = [reply.places for reply in found.values()] + self._forget()
         for node, reply in found.items():
             self._weights.setdefault(node, reply.weight)
@@ -407,26 +447,37 @@ class FeedbackStrategy(Rounds):
             del self._seen[node], self._received[node], self._weights[node]
         return [np.flatnonzero(self._memories.pop(node)) for node in gone]
 
-    def _decide(self, found: dict[int, Reply], values: dict[int, Reply]) -> tuple[FeedbackServer, bool]:
-        """Accept or reject y by f over the clients that evaluated it, and publish which."""
-        present = list(values or found)
-        weights = [self._weights[node] for node in present]
+    def _propose(self, present: Mapping[int, Reply], *, everybody: bool) -> FeedbackServer:
+        """Return the rule with y, and with f at the last checked point over these clients."""
+        rule: Any = self._rule
+        residual = math.inf
+        if everybody and all(len(reply.values) for reply in present.values()):
+            smallest = {node: float(np.abs(reply.values).min()) for node, reply in present.items()}
+            residual = rule.residual_bound(self._mean(present, smallest))
+        rule.propose(self.replica.s, residual)
+        rule.f = self._mean(present, self._values)
+        return rule
 
-        def mean(numbers: Iterable[float]) -> float:
-            return float(np.average(list(numbers), weights=weights))
+    def _advance(self, found: Mapping[int, Reply]) -> int:
+        """Move to y without values of f."""
+        rule = self._propose(found, everybody=True)
+        rule.decide()
+        if not np.isfinite(self.replica.point()).all():  # in the types of the arrays
+            rule.unchecked, rule.careful = 0.0, True
+        return UNCHECKED if rule.unchecked > 0.0 else BACK
 
-        f = mean(found[node].loss for node in present)
-        rule = self._rule = self._rule or self.method.server(self.replica.x, f)
-        everybody = len(values) == len(self._memories) >= self.min_available_nodes
-        smallest = mean(np.abs(found[node].values).min() for node in present)
-        rule.propose(self.replica.s, rule.residual_bound(smallest) if everybody else math.inf)
-        rule.f, rule.careful = f, True  # f at x is that of the clients of this round: every round is checked
-        accepted = rule.decide(mean(self._loss_at_y(values, node) for node in present))
-        self._publish(self.replica.decision(accepted=accepted, c=rule.c))
-        rule.x = rule.checked = self.replica.x
-        return rule, accepted
+    def _values_at_y(self, nodes: list[int]) -> dict[int, float]:
+        """The losses at y; infinite, which rejects y, above the bound."""
+        answers = self._grid.send_and_receive(
+            self._messages(nodes, MessageType.EVALUATE, *self._last[1:]), timeout=self._timeout
+        )
+        replies = self._collect(nodes, answers, training=False)
+        most = self._bound.most[1] if np.isfinite(self.replica.point()).all() else -math.inf
+        return {node: one.loss if abs(one.loss) <= most else math.inf for node, one in replies.items()}
 
-    def _loss_at_y(self, values: Mapping[int, Reply], node: int) -> float:
-        """The loss that a client sent; infinite, which rejects y, where nobody replied or above the bound."""
-        loss = values[node].loss if node in values else math.inf
-        return loss if abs(loss) <= self._bound.most[1] and np.isfinite(self.replica.point()).all() else math.inf
+    def _check(self, present: Mapping[int, Reply], values: dict[int, float]) -> int:
+        """Accept or reject y by f over the clients that evaluated it; nobody's values reject it."""
+        rule = self._propose(present, everybody=self._all(values))
+        accepted = rule.decide(self._mean(present, values) if values else math.inf)
+        self._values = values if accepted else self._values
+        return ACCEPTED if accepted else BACK

@@ -13,6 +13,7 @@ from stepsize_solvers.programs import Indices, Vector
 
 # Names of records: the app's settings, the app's arrays, and what strategy and mod tell each other.
 CONFIG, ARRAYS, OWN = "config", "arrays", "stepsize-opt"
+LOSS = "loss"  # the metric of fᵢ, and what the strategy calls it when it asks for it
 
 
 def require(holds: bool, reason: str) -> None:

@@ -25,6 +25,13 @@ def main(grid: Grid, context: Context) -> None:
     result = strategy.start(grid, start, num_rounds=int(config["rounds"]))
     if config["out"]:
         rounds = sorted(result.train_metrics_clientapp)
-        names = ("clients", "floats", "bytes-up", "bytes-down", "loss")
-        metrics = {name: [result.train_metrics_clientapp[r][name] for r in rounds] for name in names}
+        loss = "f" if config["method"] == "feedback" else "loss"
+        names = {
+            "clients": "clients",
+            "floats": "floats",
+            "bytes-up": "bytes-up",
+            "bytes-down": "bytes-down",
+            "loss": loss,
+        }
+        metrics = {saved: [result.train_metrics_clientapp[r][name] for r in rounds] for saved, name in names.items()}
         np.savez(str(config["out"]), x=result.arrays["x"].numpy(), **metrics)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Any
 
 import numpy as np
@@ -65,6 +66,11 @@ def test_feedback_has_the_iterates_of_the_numpy_runner(rule: Any, f: Federated) 
     np.testing.assert_allclose(result.arrays["x"].numpy(), record.final_point, rtol=1e-11, atol=1e-13)
     found = [result.train_metrics_clientapp[r] for r in range(1, 41)]
     assert [bool(one["accepted"]) for one in found] == record.accepted.tolist()
+    assert [bool(one["checked"]) for one in found] == record.checked.tolist()
+    floats = 1 + feedback.setup_floats.mean + np.cumsum([0, *(one["floats"] for one in found)])
+    np.testing.assert_allclose(
+        floats[1:] - 1, record.floats[1:]
+    )  # the first round has f(x⁰), which counts as setup there
     np.testing.assert_allclose([one["f"] for one in found], record.values[1:], rtol=1e-12)
     bounds = [one.get("bound", math.inf) for one in found]
     np.testing.assert_allclose(bounds, record.bounds, rtol=1e-9)
@@ -76,7 +82,8 @@ def test_feedback_in_coordinates_ends_at_the_rounding_of_f(f: Federated) -> None
     loop = Loop(app_of(feedback, f), N)
     result = start(FeedbackStrategy(feedback), loop, np.zeros(f.d), 800)
     made = len(result.train_metrics_clientapp)
-    assert made < 800 and len(loop.down) == 2 * N * made
+    checks = sum(one["checked"] for one in result.train_metrics_clientapp.values())
+    assert made < 800 and len(loop.down) == N * (made + checks)
     assert np.linalg.norm(f.gradient(result.arrays["x"].numpy()[None])) < 1e-6
 
 
@@ -126,19 +133,23 @@ def test_feedback_sends_k_floats_up_and_the_union_down(f: Federated) -> None:
     feedback = Feedback(f.smoothness(), 3, clients=N)
     loop = Loop(app_of(feedback, f), N)
     result = start(FeedbackStrategy(feedback), loop, np.zeros(f.d), 6)
+    start_of = np.cumsum([0, N, 2 * N, N, 2 * N, N, 2 * N])  # f is evaluated in every second round
+    sizes: list[int] = []  # of the packets of the last round
     for r in range(6):
-        down, up = (part[2 * N * r : 2 * N * (r + 1)] for part in (loop.down, loop.up))
+        down, up = (part[start_of[r] : start_of[r + 1]] for part in (loop.down, loop.up))
         trained = [own_record(content) for _, content in up[:N]]
+        assert all(("loss" in content["metrics"]) == (r == 0) for _, content in up[:N])
         assert all(len(one["numbers"]) == 24 and len(one["places"]) == 4 for one in trained)  # 30 bits for 3 places
         union = np.unique([unpack_places(one["places"], 3, f.d) for one in trained])
-        for _, content in down[N:]:  # to evaluate: W, the number of places, values and places
-            [packet] = own_record(content)["packets"]
-            assert "arrays" not in content
-            assert len(packet) == 12 + 8 * len(union) + len(pack_places(union, f.d))
+        change = 12 + 8 * len(union) + len(pack_places(union, f.d))  # W, the number of places, values and places
+        for _, content in down[N:]:  # to evaluate
+            assert "arrays" not in content and [len(one) for one in own_record(content)["packets"]] == [change]
         for _, content in up[N:]:
             assert not content.array_records and not own_record(content)
-        for _, content in down[:N]:  # to train: whether y was accepted, and c
-            assert "arrays" in content if r == 0 else [len(one) for one in own_record(content)["packets"]] == [9]
+            assert "loss" in content["metrics"]
+        for _, content in down[:N]:  # to train: where x moves, and c
+            assert "arrays" in content if r == 0 else [len(one) for one in own_record(content)["packets"]] == sizes
+        sizes = [9] if len(down) == 2 * N else [change, 9]
         measured = result.train_metrics_clientapp[r + 1]
         assert measured["bytes-down"] == sum(content_bytes(content) for _, content in down)
         assert measured["bytes-up"] == sum(content_bytes(content) for _, content in up)
@@ -229,15 +240,17 @@ def test_a_reply_that_is_lost_is_not_remembered(f: Federated) -> None:
     feedback = Feedback(f.smoothness(), 3, clients=N)
     loop = Loop(app_of(feedback, f), N, silent=lambda call, node: node == FIRST + 1 and call in (3, 5, 8))
     strategy = FeedbackStrategy(feedback, missing="reweight")
-    result = start(strategy, loop, np.zeros(f.d), 30)
-    clients = [result.train_metrics_clientapp[r]["clients"] for r in range(1, 31)]
-    assert clients[:6] == [4, 3, 3, 3, 4, 4]  # calls 1, 3, 5, … train, calls 2, 4, … evaluate y
+    result = start(strategy, loop, np.zeros(f.d), 31)
+    found = [result.train_metrics_clientapp[r] for r in range(1, 32)]
+    # Call 3 evaluates y in round 2; calls 5 and 8 train in rounds 4 and 6, from an x that is not checked.
+    assert [one["clients"] for one in found][:7] == [4, 3, 4, 3, 4, 3, 4]
+    assert [one["checked"] for one in found][:7] == [0, 1, 0, 1, 0, 1, 0] and found[-1]["checked"]
     for node, context in loop.contexts.items():
         kept = own_record(context.state, "stepsize-opt-memory")
         assert list(kept) == ["memory"]  # the message with the proposal confirmed the last one
         np.testing.assert_array_equal(np.frombuffer(kept["memory"]), strategy._memories[node])
     np.testing.assert_allclose(
-        result.train_metrics_clientapp[30]["f"], run_feedback(f, feedback, rounds=500).values[-1], atol=1e-4
+        result.train_metrics_clientapp[31]["f"], run_feedback(f, feedback, rounds=500).values[-1], atol=1e-4
     )
 
 
@@ -272,7 +285,7 @@ def test_a_second_strategy_of_the_same_run_begins_anew(f: Federated) -> None:
 def test_the_memory_of_a_client_that_stays_away_is_forgotten(f: Federated) -> None:
     """After ``forget_after`` rounds s is the mean over the others; a client that comes back begins anew."""
     feedback = Feedback(f.smoothness(), 3, clients=N)
-    away = range(5, 27)  # calls; two make a round, so that rounds 3 to 13 miss node 101
+    away = range(4, 26)  # calls; the first three make two rounds, then two make one: rounds 3 to 13 miss node 101
     loop = Loop(app_of(feedback, f), N, silent=lambda call, node: node == FIRST + 1 and call in away)
     totals = []
 
@@ -311,12 +324,13 @@ def test_dead_clients_hold_the_others_back_only_until_they_are_forgotten(f: Fede
     assert gaps[1] < 0.1 * gaps[0]
 
 
-@pytest.mark.parametrize("name", ["subspace", "feedback"])
-def test_a_round_without_replies_is_skipped(name: str, f: Federated) -> None:
-    """The others are the rounds of a run without it."""
+@pytest.mark.parametrize(
+    ("name", "calls", "skipped"), [("subspace", {4, 5, 6}, [4, 5, 6]), ("feedback", {5}, [4]), ("feedback", {7}, [5])]
+)
+def test_a_round_without_replies_is_skipped(name: str, calls: set[int], skipped: list[int], f: Federated) -> None:
+    """The others are the rounds of a run without it; of feedback, one begins where f was not checked, and one does."""
     feedback = Feedback(f.smoothness(), 3, clients=N)
     method = feedback if name == "feedback" else shared_method(name, f.smoothness())
-    calls = {4, 5, 6} if name == "subspace" else {7}  # feedback trains in call 7, and a skipped round has one call
 
     def made(rounds: int, silent: Any) -> Any:
         options: Any = {"missing": "reweight"}
@@ -327,13 +341,12 @@ def test_a_round_without_replies_is_skipped(name: str, f: Federated) -> None:
 
     skipping, plain = made(12 + len(calls), lambda call, node: call in calls), made(12, lambda call, node: False)
     np.testing.assert_array_equal(skipping.arrays["x"].numpy(), plain.arrays["x"].numpy())
-    skipped = [r for r in range(1, 13 + len(calls)) if r not in skipping.train_metrics_clientapp]
-    assert skipped == ([4, 5, 6] if name == "subspace" else [4])
+    assert [r for r in range(1, 13 + len(calls)) if r not in skipping.train_metrics_clientapp] == skipped
 
 
 def test_a_round_without_values_at_y_rejects_y(f: Federated) -> None:
     feedback = Feedback(f.smoothness(), 3, clients=N)
-    loop = Loop(app_of(feedback, f), N, silent=lambda call, node: call == 4)
+    loop = Loop(app_of(feedback, f), N, silent=lambda call, node: call == 3)  # at y of round 2
     result = start(FeedbackStrategy(feedback, missing="reweight"), loop, np.zeros(f.d), 30)
     accepted = [result.train_metrics_clientapp[r]["accepted"] for r in range(1, 31)]
     assert accepted[1] == 0 and sum(accepted) > 15 and result.train_metrics_clientapp[30]["f"] < 0.3
@@ -428,7 +441,39 @@ def test_infinite_values_at_y_reject_it(f: Federated) -> None:
     )
     result = start(FeedbackStrategy(feedback), Loop(app, N), np.zeros(f.d), 3)
     assert not result.arrays["x"].numpy().any()
-    assert [result.train_metrics_clientapp[r]["accepted"] for r in (1, 2, 3)] == [0, 0, 0]
+    accepted = [result.train_metrics_clientapp[r]["accepted"] for r in (1, 2, 3)]
+    assert accepted == [1, 0, 0]  # y of round 1 is not checked
+
+
+@pytest.mark.parametrize("k", [3, 30])
+def test_a_client_whose_gradient_is_not_finite_sends_no_change(k: int, f: Federated) -> None:
+    """Where x was not checked; the rounds are those of the numpy clients."""
+    feedback = Feedback(f.smoothness(), k, clients=N)
+
+    def broken(r: int, i: int) -> bool:
+        return (r, i) in {(2, 1), (6, 0), (6, 3)}
+
+    def gradient(found: Any, message: Any) -> Any:
+        r, i = message.content["config"]["server-round"], message.metadata.dst_node_id - FIRST
+        return {"x": found["x"] * (math.nan if broken(r, i) else 1.0)}
+
+    result = start(FeedbackStrategy(feedback), Loop(app_of(feedback, f, gradient=gradient), N), np.zeros(f.d), 20)
+    clients, server = (
+        [feedback.client(i) for i in range(N)],
+        feedback.server(np.zeros(f.d), f.value(np.zeros((1, f.d)))),
+    )
+    for r in range(1, 21):
+        gradients = f.client_gradients(server.x[None])[0]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            messages = [
+                client.message(gradients[i] * (math.nan if broken(r, i) else 1.0)) for i, client in enumerate(clients)
+            ]
+        y = server.proposal(messages)
+        metrics = result.train_metrics_clientapp[r]
+        assert ("bound" in metrics) == math.isfinite(server.bound) and metrics["clients"] == N
+        server.decide(f.value(y[None]) if server.checks else None)
+    np.testing.assert_allclose(result.arrays["x"].numpy(), server.checked, rtol=1e-11, atol=1e-13)
 
 
 def test_one_timeout_is_for_all_messages(f: Federated) -> None:
