@@ -103,13 +103,15 @@ def feedback_rounds(
 ) -> Rounds:
     """``FeedbackStrategy`` with so many clients drawn in a round; ``dead`` ones reply once.
 
-    k floats, their places and two values of f up; the union of places, W, c and the decision down.
+    k floats and their places up, and f at a check; the union of places, W, c and the decision down.  A client that was
+    not at the last check sends f there as well.
     """
     feedback, rng = Feedback(L, k, clients=f.n), np.random.default_rng(seed)
     clients: dict[int, Any] = {}
     seen: dict[int, int] = {}
     x = np.zeros(f.d)
     server, now = feedback.server(x, f.value(x[None])), 0
+    measured: dict[int, float] = {}  # the values of f of the clients at the last checked point
     while True:
         now += 1
         drawn = [i for i in np.sort(rng.choice(f.n, present, replace=False)) if i >= dead or i not in seen]
@@ -120,11 +122,17 @@ def feedback_rounds(
         smallest = float(np.mean([np.abs(message.values).min() for message in messages]))
         s = np.mean([client.memory for client in clients.values()], axis=0)
         y = server.propose(s, server.residual_bound(smallest) if present == f.n else math.inf)
-        server.f, after = (float(np.mean([f.clients[i].value(z[None]) for i in drawn])) for z in (server.x, y))
-        server.careful = True
-        server.decide(after)
+        new = {i: float(f.clients[i].value(server.checked[None])[0]) for i in drawn if i not in measured}
+        measured |= new
+        server.f = float(np.mean([measured[i] for i in drawn]))
+        server.careful |= present < f.n
+        checks = server.checks
+        after = {i: float(f.clients[i].value(y[None])[0]) for i in drawn} if checks else {}
+        accepted = server.decide(float(np.mean(list(after.values()))) if checks else None)
+        measured = after if checks and accepted else measured
         union = len(np.unique([message.places for message in messages]))
-        yield server.x[None], (k + 2) * FLOAT + places(k, f.d), (union + 2) * FLOAT + places(union, f.d) + 4 + 1
+        up = (k + checks + len(new) / len(drawn)) * FLOAT + places(k, f.d)
+        yield server.checked[None], up, (union + 2) * FLOAT + places(union, f.d) + 4 + 1
 
 
 def absent(parts: dict[str, Federated], levels: list[float]) -> Iterator[dict[str, Any]]:
