@@ -400,17 +400,16 @@ class FeedbackStrategy(Rounds):
         new = {node: reply.loss for node, reply in found.items() if node not in self._values}
         self._values |= new
         self._remember(found)
-        self._rule = self._rule or self.method.server(self.replica.x, self._mean(found, self._values))
+        rule = self._rule = self._rule or self.method.server(self.replica.x, self._mean(found, self._values))
         if self.fraction_train < 1.0 or not self._all(found):
-            self._rule.careful = True  # f over other clients is another number
-        checked, present = self._rule.checks, found
+            rule.careful = True  # f over other clients is another number
+        checked, present = rule.checks, found
         if checked:
             values = self._values_at_y(list(found))
             present = {node: found[node] for node in values or found}
             end = self._check(present, values)
         else:
             end = self._advance(found)
-        rule = self._rule
         self._publish(self.replica.decision(end, rule.c))
         rule.x, rule.checked = self.replica.x, self.replica.checked
         floats = self.method.k + checked + len(new) / len(found)

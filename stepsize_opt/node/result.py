@@ -257,12 +257,11 @@ class StepsizeResult(Result):
         if not self.guaranteed_rate > 0.0:
             msg = f"no rate above 0 is proved for this D, so no number of iterations: its status is {self.status}"
             raise ValueError(msg)
-        accuracy: Any = given[wanted[0]]
-        start: Any = given[wanted[1]]
+        target, start = given[wanted[0]], given[wanted[1]]
         if dimensions(start) > 0 and real_array(wanted[1], start).shape != (self.d,):
             msg = f"{wanted[1]} must be a number or x⁰ − x*, {self.d} finite numbers"
             raise ValueError(msg)
-        return self.goal_class.rounds(self.guaranteed_rate, accuracy, start)
+        return self.goal_class.rounds(self.guaranteed_rate, target, start)
 
     def communication(
         self,

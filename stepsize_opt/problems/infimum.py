@@ -115,11 +115,14 @@ def _curvature(objective: Any) -> Matrix | float:
     """Return the M ⪯ ∇²f that an objective knows, a number μ for μI for a large d; 0 for one that knows none."""
     known = "curvature_from_below" if objective.d > LARGE else "strong_convexity"
     found: Any = getattr(objective, known, 0.0)
+    if not callable(found):
+        return float(found)
+    M: Any
     try:
-        M: Any = found() if callable(found) else float(found)
+        M = found()
     except AttributeError:  # layers or clients of which one knows none
         return 0.0
-    return M
+    return M if isinstance(M, np.ndarray) else float(M)
 
 
 @dataclass(frozen=True)
