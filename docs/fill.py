@@ -30,7 +30,7 @@ DOCS = Path(__file__).resolve().parent
 PAGES = [DOCS.parent / "README.md", *sorted(DOCS.glob("**/*.md"))]
 BLOCK = re.compile(r"(<!-- numbers: ([\w-]+) -->)(\n?).*?(<!-- end -->)", re.S)
 # What is kept of the tables of an experiment.
-_SETTING = ("data", "d", "λ", "share", "k", "clients", "split", "method")
+_PANEL = ("data", "d", "λ", "split", "method", "k")
 _FINAL = ("final f, paper", "final f, ours")
 STORED = {
     "savings": ("data", "variant", "goal", "best of the paper", "predicted", "observed", *_FINAL),
@@ -39,7 +39,8 @@ STORED = {
     "factors": ("data", "sketch", "factor", "feasible", "verdict"),
     "margins": ("rows per coordinate", "margin, 95 %", "data", "sketch"),
     "figure": ("data", "d", "k", "method", "ours", "floats", "excess", "bound"),
-    "floats": (*_SETTING, "0.01", "0.0001", "1e-06", "setup", "guarantee", "stepsize"),
+    "conditions": ("data", "d", "λ", "coordinates", "L", "shuffled", "label"),
+    "floats": (*_PANEL, "0.01", "0.0001", "1e-06", "setup", "guarantee", "stepsize"),
 }
 
 

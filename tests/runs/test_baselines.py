@@ -9,10 +9,10 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from shared.small_data import small_data
-from stepsize_opt.problems import Quadratic
+from shared.small_data import correlated_data, small_data
+from stepsize_opt.problems import Federated, Quadratic
 from stepsize_solvers.programs import Matrix, Vector
-from stepsize_validation.data import federated_logistic, random_quadratic, split
+from stepsize_validation.data import federated_logistic, logistic_regression, random_quadratic, split
 from stepsize_validation.experiments import baselines
 
 ROUNDS = 12
@@ -42,20 +42,7 @@ def plain_ef21(gamma: float, k: int) -> Vector:
     return x
 
 
-def plain_ef14(gamma: float, k: int) -> Vector:
-    x, left_out = START.copy(), [np.zeros(F.d) for _ in F.clients]
-    for _ in range(ROUNDS):
-        step = np.zeros(F.d)
-        for i, client in enumerate(F.clients):
-            wanted = left_out[i] + gamma * client.gradient(x[None])[0]
-            sent = largest(wanted, k)
-            left_out[i] = wanted - sent
-            step += sent / F.n
-        x -= step
-    return x
-
-
-@pytest.mark.parametrize(("method", "plain"), [(baselines.ef21, plain_ef21), (baselines.ef14, plain_ef14)])
+@pytest.mark.parametrize(("method", "plain"), [(baselines.ef21, plain_ef21)])
 def test_error_feedback_equals_a_loop_over_clients(
     method: Callable[..., Iterator[Matrix]], plain: Callable[..., Vector]
 ) -> None:
@@ -67,8 +54,6 @@ def test_sending_everything_is_gradient_descent() -> None:
     dense, rng = after(baselines.gradient_descent(F.gradient, START, STEPSIZES)), np.random.default_rng(0)
     same = (
         baselines.ef21(F.client_gradients, START, STEPSIZES, F.d),
-        baselines.ef14(F.client_gradients, START, STEPSIZES, F.d),
-        baselines.cgd(F.gradient, START, STEPSIZES, F.d, rng),
         baselines.power_sgd(F.gradient, START, STEPSIZES, min(baselines.power_sgd_shape(F.d)), rng),
     )
     for points in same:
@@ -93,15 +78,6 @@ def test_power_sgd_of_rank_one_equals_clients_that_average_their_factors() -> No
     np.testing.assert_allclose(found[0], x, rtol=1e-10)
 
 
-def test_rand_k_moves_k_coordinates_and_is_unbiased() -> None:
-    runs = np.full(4000, 0.5)
-    moved = next(baselines.cgd(F.gradient, START, runs, 2, np.random.default_rng(1))) - START
-    assert (np.count_nonzero(moved, axis=1) == 2).all()
-    step = -0.5 * F.gradient(START[None])[0]
-    deviation = np.abs(step) * math.sqrt((F.d / 2 - 1) / len(runs))
-    assert (np.abs(moved.mean(axis=0) - step) <= 5.0 * deviation).all()
-
-
 def test_nesterov_keeps_its_rate_on_a_quadratic_that_gradient_descent_does_not() -> None:
     f = random_quadratic(np.geomspace(1e-3, 1.0, 20), np.random.default_rng(2))
     x, kept = np.zeros(20), 1.0 - math.sqrt(1e-3)
@@ -116,6 +92,31 @@ def test_lbfgs_finds_the_minimum_and_lists_its_evaluations() -> None:
     points = baselines.lbfgs(f.value, f.gradient, np.zeros(3), 40)
     assert len(points) <= 40 and f.value(points[-1])[0] < 1e-10
     assert f.value(points[0])[0] < f.value(np.zeros((1, 3)))[0]
+
+
+def test_lbfgs_in_the_metric_of_a_quadratic_is_newtons_method() -> None:
+    L = np.diag([1.0, 10.0, 100.0])
+    f = Quadratic(L, np.ones(3))
+    first = baselines.lbfgs(f.value, f.gradient, np.zeros(3), 10, L)
+    assert min(f.value(point)[0] for point in first[:4]) < 1e-12
+
+
+def test_giant_with_one_client_is_newtons_method_with_the_best_length() -> None:
+    f = logistic_regression(correlated_data(m=63), 1e-2, "ridge")
+    x = np.full(f.d, 0.1)
+    H = (f.gradient(x + 1e-6 * np.eye(f.d)) - f.gradient(x - 1e-6 * np.eye(f.d))) / 2e-6
+    np.testing.assert_allclose(baselines.ridge_hessian(f, x), H, rtol=1e-6, atol=1e-9)
+    direction = np.linalg.solve(H, f.gradient(x[None])[0])
+    best = min(f.value((x - length * direction)[None])[0] for length in baselines.GIANT_LENGTHS)
+    assert f.value(after(baselines.giant(Federated((f,)), x), 1))[0] == pytest.approx(best)
+
+
+def test_scaffold_with_one_local_step_is_gradient_descent_and_its_controls_keep_the_optimum() -> None:
+    gammas = np.array([0.1, 0.02])
+    one = after(baselines.scaffold(F.clients, START, gammas, 1), 5)
+    np.testing.assert_allclose(one, after(baselines.gradient_descent(F.gradient, START, gammas), 5), rtol=1e-10)
+    far = after(baselines.scaffold(F.clients, START, np.array([0.02]), 4), 2000)
+    np.testing.assert_allclose(F.gradient(far), 0.0, atol=1e-8)
 
 
 def test_floats_until_a_level() -> None:

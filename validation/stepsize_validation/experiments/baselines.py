@@ -5,11 +5,16 @@ of its own.  ``trace`` follows them to a level of f − f*.
 
 *Floats* are those that one client sends: values count 1 and places ½ (an index takes half the bits of a float64).
 
-*Error feedback.*  EF14 (Seide et al. 2014) sends the largest entries of the step plus what was left out so far, EF21
-(Richtárik, Sokolov, Fatkhullin 2021) those of the difference to what the server remembers.  PowerSGD (Vogels et al.
+*Error feedback.*  EF21 (Richtárik, Sokolov, Fatkhullin 2021) sends the largest entries of the difference to what the
+server remembers.  PowerSGD (Vogels et al.
 2019) follows PyTorch's hook: error feedback, warm start of Q, orthonormal P; P and Q are means over the clients,
 so its points depend on the mean gradient only.  The hook sends a vector uncompressed; here a vector of size d is a
 nearly square matrix, ⌈√d⌉ rows, filled up with zeros.
+
+*Second order.*  L-BFGS in the metric of L runs in u with x = L^{-½}u.  GIANT (Wang et al. 2018) averages the clients'
+Newton directions for the mean gradient; the clients evaluate f at 8 lengths, and the one with the least f is taken.
+
+*Local steps.*  SCAFFOLD (Karimireddy et al. 2020) sends a model and a control variate in each round.
 """
 
 from __future__ import annotations
@@ -21,14 +26,18 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 from scipy.optimize import minimize
+from scipy.special import expit
 
+from stepsize_opt.problems import LogisticRegression
 from stepsize_solvers.programs import Matrix, Vector
 from stepsize_validation.runs import first_below
 
 # Points (s, d) → values (s,), gradients (s, d), or gradients of the clients (s, n, d).
 Evaluation = Callable[[Matrix], Any]
 PLACE = 0.5
+GIANT_LENGTHS: Vector = np.exp2(-np.arange(8.0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,40 +114,63 @@ def nesterov(gradient: Evaluation, x: Vector, stepsizes: Vector, mu: float) -> I
         yield X
 
 
-def lbfgs(value: Evaluation, gradient: Evaluation, x: Vector, evaluations: int) -> list[Matrix]:
-    """Return the points where L-BFGS (scipy, its defaults) evaluates f and ∇f, but for the first, x."""
-    points: list[Matrix] = []
+def lbfgs(
+    value: Evaluation, gradient: Evaluation, x: Vector, evaluations: int, metric: Matrix | None = None
+) -> list[Matrix]:
+    """Return the points where L-BFGS (scipy, its defaults) evaluates f and ∇f, but for the first, x.
 
-    def evaluate(y: Vector) -> tuple[float, Vector]:
-        points.append(y[None].copy())
-        return float(value(points[-1])[0]), gradient(points[-1])[0]
+    With a ``metric`` L it runs in u, x + A u with A Aᵀ = L⁻¹.
+    """
+    points: list[Matrix] = []
+    A = np.eye(len(x)) if metric is None else inverse_root(metric)
+
+    def evaluate(u: Vector) -> tuple[float, Vector]:
+        points.append((x + A @ u)[None])
+        return float(value(points[-1])[0]), A.T @ gradient(points[-1])[0]
 
     options = {"maxfun": evaluations, "maxiter": evaluations, "ftol": 0.0, "gtol": 0.0}
-    minimize(evaluate, x, jac=True, method="L-BFGS-B", options=options)
+    minimize(evaluate, np.zeros(len(x)), jac=True, method="L-BFGS-B", options=options)
     return points[1:]
 
 
-def cgd(gradient: Evaluation, x: Vector, stepsizes: Vector, k: int, rng: np.random.Generator) -> Iterator[Matrix]:
-    """Yield the points of gradient descent with rand-k and seeds that the clients share."""
-    X, rows = _tiled(x, stepsizes), np.arange(len(stepsizes))[:, None]
-    scales = len(x) / k * stepsizes[:, None]
+def inverse_root(L: Matrix) -> Matrix:
+    """Return L^{-½}."""
+    w, V = np.linalg.eigh(L)
+    return np.asarray((V / np.sqrt(w)) @ V.T)
+
+
+def ridge_hessian(f: LogisticRegression, x: Vector) -> Matrix:
+    """Return ∇²f(x) of a logistic regression with penalty ``"ridge"``."""
+    rows = np.asarray(f.signed_rows.toarray() if sparse.issparse(f.signed_rows) else f.signed_rows)
+    odds = expit(rows @ x)
+    return np.asarray((rows.T * (odds * (1.0 - odds))) @ rows / f.m + f.reg * np.eye(f.d))
+
+
+def giant(f: Any, x: Vector) -> Iterator[Matrix]:
+    """Yield the points of GIANT for a ``Federated`` f of logistic regressions: 2d + 8 floats a round."""
     while True:
-        kept = np.argpartition(rng.random(X.shape), k - 1, axis=1)[:, :k]
-        step = scales * gradient(X)[rows, kept]
-        X = X.copy()
-        X[rows, kept] -= step
-        yield X
+        g = f.gradient(x[None])[0]
+        direction = np.mean([np.linalg.solve(ridge_hessian(client, x), g) for client in f.clients], axis=0)
+        candidates = x - GIANT_LENGTHS[:, None] * direction
+        x = candidates[np.argmin(f.value(candidates))]
+        yield x[None]
 
 
-def ef14(client_gradients: Evaluation, x: Vector, stepsizes: Vector, k: int) -> Iterator[Matrix]:
-    """Yield the points of EF14 with top-k."""
+def scaffold(clients: Any, x: Vector, stepsizes: Vector, steps: int) -> Iterator[Matrix]:
+    """Yield the points of SCAFFOLD with so many local steps on all rows of a client: 2d floats a round."""
     X = _tiled(x, stepsizes)
-    left_out: Any = 0.0
+    gamma = stepsizes[:, None]
+    controls = [np.zeros_like(X) for _ in clients]
     while True:
-        wanted = left_out + stepsizes[:, None, None] * client_gradients(X)
-        sent = top_k(wanted, k)
-        left_out = wanted - sent
-        X = X - sent.mean(axis=1)
+        mean = np.mean(controls, axis=0)
+        ends = []
+        for i, client in enumerate(clients):
+            Y = X
+            for _ in range(steps):
+                Y = Y - gamma * (client.gradient(Y) - controls[i] + mean)
+            controls[i] = controls[i] - mean + (X - Y) / (steps * gamma)
+            ends.append(Y)
+        X = np.mean(ends, axis=0)
         yield X
 
 

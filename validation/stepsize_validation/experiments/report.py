@@ -101,7 +101,8 @@ def reproduce(
 
 def _write(experiment: Experiment, tables: Tables, plan: Plan, folder: Path) -> None:
     """Write all tables but the curves, which are long, and all figures of an experiment."""
-    head = origin(f"stepsize-opt reproduce {experiment.name} --datasets {','.join(plan.datasets)}")
+    seed = f" --seed {plan.seed}" if plan.seed else ""
+    head = origin(f"stepsize-opt reproduce {experiment.name}{seed} --datasets {','.join(plan.datasets)}")
     (folder / "tables").mkdir(exist_ok=True)
     for name, table in tables.items():
         if name != "curves":

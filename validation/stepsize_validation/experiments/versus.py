@@ -1,10 +1,10 @@
 """Experiment (f): the methods of this project against what people tune.
 
-Ridge logistic regression, f − f* against the floats that one client sends (``baselines`` counts them).  A tuned
-method has 13 stepsizes, and counts with the best one at each level; the runs that find it are not counted.  The setup
-of a method, what is known of L and has to be sent once, is in a column of its own.  Random methods count with the
-median of their seeds.  The clients have equally many rows, and f is the same for all n: gradient descent, PowerSGD and
-methods with shared seeds depend on the mean gradient only, and run once for all n.
+Ridge logistic regression, f − f* against the floats that one client sends, all of them: also those of the setup, what
+has to be known of L before the first round.  Values count 1 and indices ½ (``baselines``).  A method with k floats per
+round has the better k of d/20 and d/4, and a tuned method the best of its stepsizes, each time at each level; the runs
+that find them are not counted.  Random methods count with the median of their seeds.  A panel is a data set, a λ and a
+split of the rows among the clients: at random, or sorted by label.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from stepsize_opt.limit import optimal_method
 from stepsize_opt.methods import Feedback
 from stepsize_opt.node import optimal_stepsize
 from stepsize_opt.plots import Style, styles_of
-from stepsize_opt.problems import Federated, LogisticRegression, find_infimum
+from stepsize_opt.problems import Federated, Infimum, LogisticRegression, find_infimum
 from stepsize_opt.sketches import RandK
 from stepsize_opt.smoothness import LowRankPlusDiagonal
 from stepsize_solvers.programs import Matrix, Vector
@@ -36,48 +35,41 @@ from stepsize_validation.experiments.spec import Experiment, Figure, Plan, Table
 from stepsize_validation.figures import file_pyplot, save_figure
 from stepsize_validation.runs import log_steps, run, run_feedback
 
-Generators = list[np.random.Generator]
-
 REGULARISATIONS = (1e-3, 1e-2)
 SHARES = (20, 4)  # k = d/20 and d/4
-CLIENTS = (1, 10, 100)
+CLIENTS, _FEW_CLIENTS = 10, 5
+SPLITS = ("shuffled", "label")
 LEVELS = (1e-2, 1e-4, 1e-6)
 # Stepsizes times λmax(L); the best ones lie inside on nearly all panels.
 MULTIPLES: Vector = np.exp2(np.arange(-3, 10, dtype=np.float64))
+LOCAL_STEPS = (1, 4, 16)
 # A smaller model has more rounds to reach a level: its k is 1, not d/20.
 _SMALL, _SMALL_FACTOR = 33, 2.5
-_SEEDS = 5
+_SEEDS = 3
 _RANK = 4
-# The figure has a panel of this setting for each of the first six data sets.
-_SHOWN_REG, _SHOWN_SHARE, _SHOWN_CLIENTS, _PANELS = 1e-3, 20, 10, 6
 _POINTS = 80
-_PROBLEM = ["data", "d", "λ", "share", "k"]
-_SETTING = [*_PROBLEM, "clients", "split"]
-_NAMES = [f"{level:g}" for level in LEVELS]
-_UNTUNED = "L-BFGS"
-FEEDBACK, MOMENTUM = "feedback, eigenbasis", "momentum subspace"
-_DRAWN = (
-    FEEDBACK,
-    "feedback, rank 4",
-    MOMENTUM,
-    "det-CGD1, optimal D",
-    "EF21, top-k",
-    "PowerSGD, rank 1",
-    _UNTUNED,
-    "Nesterov",
-)
+_PANEL = ["data", "d", "λ", "split"]
+NAMES = [f"{level:g}" for level in LEVELS]
+FEEDBACK, EIGENBASIS, MOMENTUM = "feedback, one client", "feedback, eigenbasis", "momentum subspace"
+EF21, LBFGS = "EF21, top-k", "L-BFGS"
+_UNTUNED = (LBFGS, "L-BFGS, metric of L", "GIANT")
+# The figure has a panel for each of the first data sets, with the smaller λ and rows split at random.
+_PANELS = 8
+_DRAWN = (FEEDBACK, MOMENTUM, EF21, "PowerSGD, rank 1", LBFGS, "GIANT")
 
 
 @dataclass(frozen=True, eq=False)
 class Entry:
     """What one method did.
 
-    stepsizes: multiples of 1/λmax(L), for a tuned method; setup: floats sent once, before the first round.
+    k: floats of the gradient per round, 0 where a method has none; stepsizes: multiples of 1/λmax(L), for a tuned
+    method; setup: floats sent before the first round, on average over the clients.
     rate, factor: E f(x^K) − f* ≤ factor (1 − rate)^K Δ⁰ is proved; a rate of 0 stands for no guarantee.
     """
 
     method: str
     trace: Trace
+    k: int = 0
     ours: bool = False
     stepsizes: Vector | None = None
     setup: float = 0.0
@@ -85,22 +77,24 @@ class Entry:
     factor: float = 1.0
 
     def floats(self, level: float) -> float:
-        """Return the floats to a level, with the stepsize that is best for it."""
-        return floats_until(self.trace.floats, self.trace.excess[:, self.trace.best(level)], level)
+        """Return the floats to a level, with the stepsize that is best for it and the setup."""
+        return self.setup + floats_until(self.trace.floats, self.trace.excess[:, self.trace.best(level)], level)
 
     def guaranteed(self, level: float) -> float:
         """Return the floats to a level that are proved to suffice in the mean."""
         if self.rate == 0.0:
             return math.nan
         per_round = float(self.trace.floats[1])
-        return per_round * LinearGoal.rounds(self.rate, level, self.factor * float(self.trace.excess[0, 0]))
+        rounds = LinearGoal.rounds(self.rate, level, self.factor * float(self.trace.excess[0, 0]))
+        return self.setup + per_round * rounds
 
     def row(self) -> dict[str, Any]:
         """Return the row of the table ``floats``; a level that is not reached is missing."""
         last = self.trace.best(LEVELS[-1])
-        reached = {name: self.floats(level) for name, level in zip(_NAMES, LEVELS, strict=True)}
+        reached = {name: self.floats(level) for name, level in zip(NAMES, LEVELS, strict=True)}
         return {
             "method": self.method,
+            "k": self.k,
             "ours": self.ours,
             **{name: floats if floats < math.inf else math.nan for name, floats in reached.items()},
             "setup": self.setup,
@@ -116,8 +110,9 @@ class Entry:
         return pd.DataFrame(
             {
                 "method": self.method,
+                "k": self.k,
                 "ours": self.ours,
-                "floats": floats[rounds],
+                "floats": self.setup + floats[rounds],
                 "excess": np.nanmin(self.trace.excess[rounds], axis=1),
                 "bound": bound if self.rate else math.nan,
             }
@@ -126,10 +121,9 @@ class Entry:
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """One objective with k floats per round; methods start from zero and end at the last level or with the budget."""
+    """One objective; methods start from zero and end at the last level or with the budget."""
 
     f: LogisticRegression
-    k: int
     budget: float
     seeds: int
     seed: int
@@ -139,9 +133,13 @@ class Problem:
         return self.f.smoothness()
 
     @cached_property
+    def infimum(self) -> Infimum:
+        return find_infimum(self.f)
+
+    @property
     def least(self) -> float:
         """The smallest f that was found; its proved distance from f* is far below the last level."""
-        return find_infimum(self.f).found
+        return self.infimum.found
 
     @cached_property
     def stepsizes(self) -> Vector:
@@ -156,6 +154,10 @@ class Problem:
         """The floats of L, which a method needs that uses all of it."""
         return 0.5 * self.f.d * (self.f.d + 1)
 
+    @property
+    def rng(self) -> np.random.Generator:
+        return np.random.default_rng(self.seed)
+
     def excess(self, X: Matrix) -> Vector:
         return self.f.value(X) - self.least
 
@@ -164,70 +166,73 @@ class Problem:
             points, self.excess, self.start, floats=floats, budget=self.budget, level=LEVELS[-1], seeds=seeds
         )
 
-    def tuned(self, name: str, method: Callable[[Vector], Iterator[Matrix]], floats: float, seeds: int = 1) -> Entry:
+    def tuned(
+        self, name: str, method: Callable[[Vector], Iterator[Matrix]], floats: float, *, k: int = 0, seeds: int = 1
+    ) -> Entry:
         """Run a method, a function of the stepsizes of its runs, with all stepsizes and seeds."""
         points = method(np.tile(self.stepsizes, seeds))
-        return Entry(name, self.trace(points, floats, seeds), stepsizes=MULTIPLES)
+        return Entry(name, self.trace(points, floats, seeds), k, stepsizes=MULTIPLES)
 
-    def proved(self, name: str, answer: Any) -> Entry:
+    def proved(self, name: str, answer: Any, k: int) -> Entry:
         """Run an answer for one node; E f(x^K) − f* ≤ (1 − rate)^K Δ⁰, with momentum twice that."""
-        record = run(self.f, answer, iterations=int(self.budget / self.k), seeds=self.seeds, seed=self.seed)
+        record = run(self.f, answer, iterations=int(self.budget / k), seeds=self.seeds, seed=self.seed)
         floats = np.concatenate([[0.0], record.floats()])
         excess = np.median(record.values - self.least, axis=0)
         factor = 2.0 if answer.momentum else 1.0
-        return Entry(name, Trace(floats, excess[:, None]), ours=True, setup=self.whole, rate=answer.rate, factor=factor)
+        trace = Trace(floats, excess[:, None])
+        return Entry(name, trace, k, ours=True, setup=self.whole, rate=answer.rate, factor=factor)
+
+    def feedback(self, name: str, f: Federated, feedback: Feedback) -> Entry:
+        """Run error feedback with a measured stepsize to the budget, which the setup is not part of."""
+        setup = feedback.setup_floats.mean
+        record = run_feedback(f, feedback, floats=self.budget + setup)
+        floats = record.floats - setup + baselines.PLACE * record.places
+        within = floats <= self.budget
+        trace = Trace(floats[within], (record.values - self.least)[within, None])
+        return Entry(name, trace, feedback.k, ours=True, setup=setup)
 
 
-def feedback_trace(problem: Problem, f: Federated, feedback: Feedback) -> Trace:
-    """Run error feedback with a measured stepsize to the budget, which the setup is not part of."""
-    setup = feedback.setup_floats.mean
-    record = run_feedback(f, feedback, floats=problem.budget + setup)
-    floats = record.floats - setup + baselines.PLACE * record.places
-    within = floats <= problem.budget
-    return Trace(floats[within], (record.values - problem.least)[within, None])
-
-
-def one_node(problem: Problem) -> list[Entry]:
-    """Run what depends on the mean gradient only."""
-    f, x, k, rng = problem.f, problem.start, problem.k, np.random.default_rng(problem.seed)
-    goal: Any = {"goal": "linear", "strong_convexity": f.strong_convexity()}
-    momentum = optimal_method(problem.L, k, **goal, momentum=True)
-    subspace = optimal_method(problem.L, k, **goal)
-    matrix = optimal_stepsize(problem.L, RandK(f.d, k), **goal)
-    evaluations = baselines.lbfgs(f.value, f.gradient, x, int(problem.budget / (f.d + 1)))
+def of_the_mean(problem: Problem) -> Iterator[Entry]:
+    """Run what depends on the mean gradient only and has no k."""
+    f, x, d = problem.f, problem.start, problem.f.d
+    power_sgd = partial(baselines.power_sgd, f.gradient, x, rank=1, rng=problem.rng)
     nesterov = partial(baselines.nesterov, f.gradient, x, mu=f.curvature_from_below)
-    cgd = partial(baselines.cgd, f.gradient, x, k=k, rng=rng)
-    power_sgd = partial(baselines.power_sgd, f.gradient, x, rank=1, rng=rng)
-    return [
-        problem.proved(MOMENTUM, momentum),
-        problem.proved("subspace", subspace),
-        problem.proved("det-CGD1, optimal D", matrix),
-        problem.tuned("PowerSGD, rank 1", power_sgd, sum(baselines.power_sgd_shape(f.d)), problem.seeds),
-        problem.tuned("CGD, rand-k", cgd, k, problem.seeds),
-        problem.tuned("gradient descent", partial(baselines.gradient_descent, f.gradient, x), f.d),
-        problem.tuned("Nesterov", nesterov, f.d),
-        Entry(_UNTUNED, problem.trace(evaluations, f.d + 1)),
-    ]
+    evaluations = int(problem.budget / (d + 1))
+    yield problem.tuned("PowerSGD, rank 1", power_sgd, sum(baselines.power_sgd_shape(d)), seeds=problem.seeds)
+    yield problem.tuned("gradient descent", partial(baselines.gradient_descent, f.gradient, x), d)
+    yield problem.tuned("Nesterov", nesterov, d)
+    yield Entry(LBFGS, problem.trace(baselines.lbfgs(f.value, f.gradient, x, evaluations), d + 1))
+    points = baselines.lbfgs(f.value, f.gradient, x, evaluations, problem.L)
+    yield Entry("L-BFGS, metric of L", problem.trace(points, d + 1), setup=problem.whole)
 
 
-def with_clients(problem: Problem, parts: Iterable[Dataset]) -> list[Entry]:
-    """Run the methods whose clients send what is largest on their own rows."""
-    f, x, k = federated_logistic(tuple(parts), problem.f.reg, "ridge"), problem.start, problem.k
-    entries = [
-        problem.tuned("EF21, top-k", partial(baselines.ef21, f.client_gradients, x, k=k), (1.0 + baselines.PLACE) * k),
-        problem.tuned("EF14, top-k", partial(baselines.ef14, f.client_gradients, x, k=k), (1.0 + baselines.PLACE) * k),
-    ]
-    low_rank = low_rank_bound(problem.L)
-    variants: tuple[tuple[str, Any, Any, float], ...] = (
-        (FEEDBACK, problem.L, "worst-case", problem.whole),
-        ("feedback, eigenbasis, rule measured", problem.L, "measured", problem.whole),
-        (f"feedback, rank {_RANK}", low_rank, "worst-case", low_rank.U.size),
-        ("feedback, coordinates", None, "worst-case", 0.0),
-    )
-    for name, L, rule, setup in variants:
-        feedback = Feedback(L, k, clients=f.n, rule=rule)
-        entries.append(Entry(name, feedback_trace(problem, f, feedback), ours=True, setup=setup))
-    return entries
+def sketched(problem: Problem, k: int) -> Iterator[Entry]:
+    """Run what sends k floats of the mean gradient."""
+    f = problem.f
+    goal: Any = {"goal": "linear", "strong_convexity": f.strong_convexity()}
+    yield problem.proved(MOMENTUM, optimal_method(problem.L, k, **goal, momentum=True), k)
+    yield problem.proved("subspace", optimal_method(problem.L, k, **goal), k)
+    yield problem.proved("det-CGD1, optimal D", optimal_stepsize(problem.L, RandK(f.d, k), **goal), k)
+
+
+def local(problem: Problem, f: Federated) -> Iterator[Entry]:
+    """Run what works on the rows of each client and has no k."""
+    d = f.d
+    yield Entry("GIANT", problem.trace(baselines.giant(f, problem.start), 2 * d + len(baselines.GIANT_LENGTHS)))
+    for steps in LOCAL_STEPS:
+        scaffold = partial(baselines.scaffold, f.clients, problem.start, steps=steps)
+        yield problem.tuned("SCAFFOLD", scaffold, 2 * d)
+
+
+def compressed(problem: Problem, f: Federated, k: int) -> Iterator[Entry]:
+    """Run the methods whose clients send the k largest changes of their own gradients."""
+    x, sent = problem.start, (1.0 + baselines.PLACE) * k
+    yield problem.tuned(EF21, partial(baselines.ef21, f.client_gradients, x, k=k), sent, k=k)
+    n, L = f.n, problem.L
+    yield problem.feedback(FEEDBACK, f, Feedback.from_client(f.client_smoothness()[0], k, clients=n))
+    yield problem.feedback(EIGENBASIS, f, Feedback(L, k, clients=n))
+    yield problem.feedback(f"feedback, rank {_RANK}", f, Feedback(low_rank_bound(L), k, clients=n))
+    yield problem.feedback("feedback, coordinates", f, Feedback(None, k, clients=n))
 
 
 def low_rank_bound(L: Matrix) -> LowRankPlusDiagonal:
@@ -238,96 +243,103 @@ def low_rank_bound(L: Matrix) -> LowRankPlusDiagonal:
     return LowRankPlusDiagonal(V[:, -rank:] * np.sqrt(np.maximum(w[-rank:] - rest, 0.0)), rest)
 
 
-def client_counts(plan: Plan, m: int) -> list[int]:
-    """Return the client counts of a plan, none above the number of rows."""
-    return [n for n in ((1, 5) if plan.short else CLIENTS) if n <= m]
-
-
 def parameters(data: Dataset, plan: Plan) -> range:
-    """Return the places of the pairs of λ and k, one job each; a quick plan has the first."""
-    return range(1 if plan.short else len(REGULARISATIONS) * len(SHARES))
+    """Return the places of the λ, one job each; a quick plan has the first."""
+    return range(1 if plan.short else len(REGULARISATIONS))
 
 
 def measure(data: Dataset, plan: Plan, parameter: int) -> Tables:
-    """Run all methods on one data set with one λ and k.
+    """Run all methods on one data set with one λ.
 
     Columns that never occur are left out.  As many rows are kept, chosen at random, as all clients share equally.
     """
-    reg, share = list(product(REGULARISATIONS, SHARES))[parameter]
-    rng, counts = np.random.default_rng(plan.seed), client_counts(plan, data.m)
-    rows = rng.permutation(data.m)[: data.m - data.m % max(counts)]
+    reg, n = REGULARISATIONS[parameter], _FEW_CLIENTS if plan.short else CLIENTS
+    rng = np.random.default_rng(plan.seed)
+    rows = rng.permutation(data.m)[: data.m - data.m % n]
     used = np.flatnonzero(np.asarray(abs(data.A).sum(axis=0)).ravel())
     data = Dataset(data.name, data.A[rows][:, used], data.b[rows])
     budget = EXPERIMENT.steps(plan) * data.d * (_SMALL_FACTOR if data.d <= _SMALL else 1.0)
-    f, k = logistic_regression(data, reg, "ridge"), max(1, data.d // share)
-    problem = Problem(f, k, budget, min(plan.seeds, _SEEDS), plan.seed)
-    runs: dict[tuple[Any, str], list[Entry]] = {("any", "any"): one_node(problem)}
-    for n in counts:
-        for kind in ("shuffled", "label") if n > 1 else ("shuffled",):
-            runs[n, kind] = with_clients(problem, split(data, n, rng, kind))
-    floats, curves = [], []
-    for (n, kind), entries in runs.items():
-        place = {"d": data.d, "λ": reg, "share": share, "k": k, "clients": n, "split": kind}
-        floats.append(pd.DataFrame([place | entry.row() for entry in entries]))
-        curves.append(pd.concat([entry.curve() for entry in entries]).assign(**place))
-    return {"floats": pd.concat(floats, ignore_index=True), "curves": pd.concat(curves, ignore_index=True)}
+    problem = Problem(logistic_regression(data, reg, "ridge"), budget, min(plan.seeds, _SEEDS), plan.seed)
+    ks = sorted({max(1, data.d // share) for share in SHARES})
+    entries = {"any": [*of_the_mean(problem), *(entry for k in ks for entry in sketched(problem, k))]}
+    metrics = {}
+    for kind in SPLITS:
+        f = federated_logistic(split(data, n, rng, kind), reg, "ridge")
+        entries[kind] = [*local(problem, f), *(entry for k in ks for entry in compressed(problem, f, k))]
+        metrics[kind] = Feedback.from_client(f.client_smoothness()[0], clients=n)
+    place = {"d": data.d, "λ": reg}
+    floats = [place | {"split": kind} | entry.row() for kind, runs in entries.items() for entry in runs]
+    curves = [entry.curve().assign(split=kind, **place) for kind, runs in entries.items() for entry in runs]
+    return {
+        "floats": pd.DataFrame(floats),
+        "curves": pd.concat(curves, ignore_index=True),
+        "conditions": pd.DataFrame([place | conditions(problem, metrics)]),
+    }
 
 
-def by_setting(table: Any) -> Any:
-    """Repeat the rows that stand for any n in each setting of n and the split."""
-    own, shared = table[table["clients"] != "any"], table[table["clients"] == "any"]
-    settings = own[_SETTING].drop_duplicates()
-    return pd.concat([own, settings.merge(shared.drop(columns=["clients", "split"]), on=_PROBLEM)], ignore_index=True)
-
-
-def summarise(tables: Tables) -> Tables:
-    """Return the floats and curves of the shown setting, and how often and by how much each method is best."""
-    rows = by_setting(tables["floats"])
-    return {"shown": shown_setting(rows), "ranking": ranking(rows), "figure": shown_curves(tables["curves"])}
-
-
-def shown_curves(curves: Any) -> pd.DataFrame:
-    """Return the curves of the figure: its methods on the first data sets."""
-    shown = _shown(by_setting(curves))
-    chosen = shown["method"].isin(_DRAWN) & shown["data"].isin(shown["data"].unique()[:_PANELS])
-    columns = ["data", "d", "k", "method", "ours", "floats", "excess", "bound"]
-    found: pd.DataFrame = shown.loc[chosen, columns].reset_index(drop=True)
+def conditions(problem: Problem, metrics: dict[str, Feedback]) -> dict[str, float]:
+    """Return the condition number of ∇²f(x*) in coordinates, in the metric of L and in that of one client."""
+    x = problem.infimum.point
+    H = baselines.ridge_hessian(problem.f, problem.start if x is None else x)
+    bases = {"L": Feedback(problem.L, 1), **metrics}
+    found = {"coordinates": float(np.linalg.cond(H))}
+    for name, feedback in bases.items():
+        A = np.column_stack([feedback.step(row) for row in np.eye(len(H))])
+        found[name] = float(np.linalg.cond(A.T @ H @ A))
     return found
 
 
-def shown_setting(rows: Any) -> pd.DataFrame:
-    """Return the floats to each level by data set and method, in the setting of the figure."""
-    shown = _shown(rows)
-    cells = [" / ".join(_cell(row[name]) for name in _NAMES) for _, row in shown.iterrows()]
-    table = shown.assign(floats=cells).pivot(index="method", columns="data", values="floats")
-    return table.loc[shown["method"].unique(), shown["data"].unique()].reset_index().rename_axis(columns=None)
+def by_panel(table: Any) -> Any:
+    """Return a row for each panel and method, with the fewest floats of its k at each level.
+
+    Rows that stand for any split are repeated in each.
+    """
+    own, shared = table[table["split"] != "any"], table[table["split"] == "any"]
+    splits = own[_PANEL].drop_duplicates()
+    rows = pd.concat([own, splits.merge(shared.drop(columns="split"), on=["data", "d", "λ"])], ignore_index=True)
+    return rows.groupby([*_PANEL, "method"], sort=False)[[*NAMES, "setup"]].min().reset_index()
+
+
+def summarise(tables: Tables) -> Tables:
+    """Return how often and by how much each method is best, the floats of each panel, and the curves of the figure."""
+    rows = by_panel(tables["floats"])
+    panels = rows.pivot_table(index=_PANEL, columns="method", values=NAMES[-1], sort=False).reset_index()
+    return {"ranking": ranking(rows), "panels": panels, "figure": shown_curves(tables["curves"])}
 
 
 def ranking(rows: Any) -> pd.DataFrame:
-    """Return, for each method and level, in how many settings it needs the fewest floats, and the ratio to these.
+    """Return for each method and level in how many panels it is best, and its floats over those of tuned EF21.
 
-    The ratio is the median of all settings; where a method does not reach the level, it is infinite.
+    The ratio is the median of all panels; where a method does not reach the level, it is infinite.
     """
     found = {"setup/d": rows.groupby("method", sort=False).apply(lambda own: (own["setup"] / own["d"]).median())}
-    for name in _NAMES:
+    for name in NAMES:
         floats = rows[name].fillna(math.inf)
-        least = floats.groupby([rows[key] for key in _SETTING]).transform("min")
-        ratio = (floats / least).where(least < math.inf)
-        found[f"best, {name}"] = (ratio == 1.0).groupby(rows["method"]).sum()
-        found[f"ratio, {name}"] = ratio.groupby(rows["method"]).median()
-    return pd.DataFrame(found).sort_values(f"ratio, {_NAMES[-1]}").rename_axis(index="method").reset_index()
+        least = floats.groupby([rows[key] for key in _PANEL]).transform("min")
+        ratios = over_ef21(rows, name)
+        found[f"best, {name}"] = ((floats == least) & (floats < math.inf)).groupby(rows["method"]).sum()
+        found[f"ratio, {name}"] = ratios.median()
+    order = f"ratio, {NAMES[-1]}"
+    return pd.DataFrame(found).sort_values(order).rename_axis(index="method").reset_index()
 
 
-def _shown(table: Any) -> Any:
-    """Return the rows of the setting that the figure shows; of a quick plan the largest n."""
-    chosen = (table["λ"] == _SHOWN_REG) & (table["share"] == _SHOWN_SHARE) & (table["split"] == "shuffled")
-    table = table[chosen]
-    n = _SHOWN_CLIENTS if (table["clients"] == _SHOWN_CLIENTS).any() else table["clients"].max()
-    return table[table["clients"] == n]
+def over_ef21(rows: Any, level: str) -> Any:
+    """Return the floats over those of tuned EF21, a row for each panel and a column for each method."""
+    floats = rows.fillna({level: math.inf}).pivot_table(index=_PANEL, columns="method", values=level, sort=False)
+    return floats.div(floats[EF21], axis=0)
 
 
-def _cell(floats: float) -> str:
-    return "—" if math.isnan(floats) else f"{floats:.0f}"
+def shown_curves(curves: Any) -> pd.DataFrame:
+    """Return the curves of the figure: its methods on the first data sets, each with its better k."""
+    shown = curves[(curves["λ"] == REGULARISATIONS[0]) & curves["split"].isin(["any", SPLITS[0]])]
+    chosen = shown["method"].isin(_DRAWN) & shown["data"].isin(shown["data"].unique()[:_PANELS])
+    shown = shown[chosen]
+    reached = shown[shown["excess"] <= LEVELS[-1]].groupby(["data", "method", "k"])["floats"].min()
+    first = shown.groupby(["data", "method", "k"])["excess"].min().to_frame().join(reached)
+    better = first.sort_values(["floats", "excess"]).reset_index().drop_duplicates(["data", "method"])
+    columns = ["data", "d", "k", "method", "ours", "floats", "excess", "bound"]
+    found: pd.DataFrame = shown.merge(better[["data", "method", "k"]], on=["data", "method", "k"])[columns]
+    return found
 
 
 def draw(tables: Tables, title: str, path: Path) -> None:
@@ -360,7 +372,7 @@ def _draw_panel(axis: Any, curves: Any, styles: dict[str, Style]) -> None:
         axis.plot(
             own["floats"],
             own["excess"],
-            label=method if ours or method == _UNTUNED else f"{method}, tuned",
+            label=method if ours or method in _UNTUNED else f"{method}, tuned",
             linewidth=2.0 if ours else 1.2,
             marker=style.marker,
             markersize=4.0,
@@ -373,7 +385,7 @@ def _draw_panel(axis: Any, curves: Any, styles: dict[str, Style]) -> None:
     first = curves.iloc[0]
     axis.axvline(first["d"], color="0.75", linewidth=0.8, zorder=1)
     axis.set(xscale="log", yscale="log", ylim=(0.7 * LEVELS[-1], 1.5))
-    axis.set_title(f"{first['data']}, d = {first['d']}, k = {first['k']}", fontsize=10)
+    axis.set_title(f"{first['data']}, d = {first['d']}", fontsize=10)
     axis.grid(visible=True, which="major", linewidth=0.4, alpha=0.5)
     axis.tick_params(which="both", labelsize=8)
 
