@@ -148,9 +148,9 @@ def _over_feedback(method: str) -> str:
 
 
 BLOCKS |= {
-    **{f"own-{level}": functools.partial(_quantile, level, 0.5) for level in versus.NAMES},
-    **{f"own-least-{level}": functools.partial(_quantile, level, 0.0) for level in versus.NAMES},
-    **{f"own-most-{level}": functools.partial(_quantile, level, 1.0) for level in versus.NAMES},
+    **{f"own-{place}": functools.partial(_quantile, level, 0.5) for place, level in enumerate(versus.NAMES)},
+    **{f"own-least-{place}": functools.partial(_quantile, level, 0.0) for place, level in enumerate(versus.NAMES)},
+    **{f"own-most-{place}": functools.partial(_quantile, level, 1.0) for place, level in enumerate(versus.NAMES)},
     "lbfgs": functools.partial(_over_feedback, versus.LBFGS),
     "lbfgs-metric": functools.partial(_over_feedback, "L-BFGS, metric of L"),
     "giant": functools.partial(_over_feedback, "GIANT"),
@@ -305,12 +305,6 @@ def _rounds(pattern: str) -> str:
     return grouped(float(found[1]))
 
 
-def _setup(method: str) -> str:
-    """Return the floats that a method sends once on a1a, before the first round."""
-    rows = read("floats").query(f"data == 'a1a' and method == '{method}'")
-    return f"{rows['setup'].max():.0f}"
-
-
 def _native(what: str, case: str = "d = 40") -> float:
     return float(read("native").set_index(["what", "case"])["value"][what, case])
 
@@ -321,8 +315,6 @@ BLOCKS |= {
     "a1a-excess": lambda: _a1a("final_gap"),
     "dcgd-rounds": lambda: _rounds("textbook DCGD"),
     "shared-rounds": lambda: _rounds("a shared sketch"),
-    "setup-full": lambda: _setup(versus.EIGENBASIS),
-    "setup-rank": lambda: _setup(versus.FEEDBACK),
     "native-40": lambda: seconds(_native("clarabel: native seconds")),
     "clarabel-40": lambda: seconds(_native("clarabel: processor seconds")),
 }
