@@ -61,7 +61,7 @@ def compress_mod(compressor: Callable[[Context], Any]) -> Callable[[Message, Con
         if reply.has_error():
             return reply
         sent = {OWN: ConfigRecord(_encoded(replica, reply.content, context.state))} if training else {}
-        metrics = reply.content.metric_records
+        metrics = dict(reply.content.metric_records)
         if training and isinstance(replica, FeedbackReplica) and LOSS not in news:
             metrics = {name: _without_loss(record) for name, record in metrics.items()}
         reply.content = RecordDict({**sent, **metrics})

@@ -365,14 +365,16 @@ class _Round:
             return
         if self.x is None or self.z is None:
             self.x = self.z = flat(group["params"]).to(self.like.dtype)
-        step, along = lr * self.message.step(numbers), self.message.along(numbers)
-        state = self._rule(lr).moved(self._state, step, along)
+        step: Any = lr * self.message.step(numbers)  # the rule adds and multiplies, arrays or tensors
+        along: Any = self.message.along(numbers)
+        state: Any = self._rule(lr).moved(self._state, step, along)
         self.x, self.z, self.rounds = state.x, state.z, state.rounds
         write(group, self.point(lr))
 
     def point(self, lr: float) -> Tensor:
         """y, where the next gradient is evaluated."""
-        return self._rule(lr).point(self._state)
+        y: Any = self._rule(lr).point(self._state)
+        return y
 
     @property
     def _state(self) -> Any:
