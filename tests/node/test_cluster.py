@@ -82,7 +82,8 @@ def test_the_stepsize_of_many_blocks_is_a_sparse_matrix() -> None:
         D = result.tosparse()
         np.testing.assert_array_equal(D.toarray(), result.D)
         assert D.nnz == np.count_nonzero(result.D) < d * d
-    large = replace(result, stepsize=BlockStepsize([np.arange(10**7)], [np.ones(10**7)]))
+    many = BlockStepsize([np.arange(10**7)], [np.ones(10**7)])
+    large = replace(result, certificate=replace(result.certificate, d=10**7), stepsize=many)
     with pytest.raises(
         ValueError, match=r"dense 10000000×10000000 matrix would take .*; blocks holds it .*tosparse\(\)"
     ):

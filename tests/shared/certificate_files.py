@@ -198,8 +198,8 @@ def at(document: Any, path: tuple[Any, ...]) -> Any:
 
 
 def mirrored(path: tuple[Any, ...]) -> list[tuple[Any, ...]]:
-    """The place itself and, in a symmetric matrix, its mirror image."""
-    is_entry = len(path) > 2 and isinstance(path[-1], int) and isinstance(path[-2], int)
+    """The place itself and, in a symmetric matrix that is no factor of a product, its mirror image."""
+    is_entry = "product" not in path and len(path) > 2 and isinstance(path[-1], int) and isinstance(path[-2], int)
     if is_entry and any(name in _SYMMETRIC for name in path) and path[0] != "multipliers":
         return [path, (*path[:-2], path[-1], path[-2])]
     return [path]
