@@ -4,10 +4,12 @@
     python docs/fill.py --check          exit with 1 where a block differs from its stored results
     python docs/fill.py --store FOLDER   store what ``stepsize-opt reproduce`` left in a folder
     python docs/fill.py --store-demo     run the demo of the first page and store its table
+    python docs/fill.py --store-momentum run the example of momentum on five data sets, store its tables
 
 A page has blocks ``<!-- numbers: NAME -->`` … ``<!-- end -->``, on lines of their own or inside a line (not at its
 beginning, where Markdown would take the line for HTML); the function of that name in ``blocks.py`` returns the
-text between them.  The first line of each file in docs/results is the command that made it, with version and commit.
+text between them.  The first line of each stored file is its stamp: the command that made it, version, commit, machine
+and date (``stepsize_validation.origin``).
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import contextlib
 import io
 import json
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -88,6 +91,15 @@ def store_demo() -> None:
     blocks.stored("demo").write_text(f"{origin(command)}\n{text}", encoding="utf-8")
 
 
+def store_momentum() -> None:
+    """Run the example of momentum on data and keep what it prints."""
+    names = ("breast_cancer", "australian_scale", "phishing", "a1a", "mushrooms")
+    script = DOCS / "examples" / "momentum_on_data.py"
+    done = subprocess.run([sys.executable, str(script), *names], stdout=subprocess.PIPE, text=True, check=True)
+    head = origin(f"python docs/examples/{script.name} {' '.join(names)}")
+    (DOCS / "results" / "momentum.txt").write_text(f"{head}\n{done.stdout}", encoding="utf-8")
+
+
 def main(arguments: list[str]) -> int:
     """Do what the arguments ask for; return the exit code."""
     if arguments[:1] == ["--store"]:
@@ -95,6 +107,9 @@ def main(arguments: list[str]) -> int:
         return 0
     if arguments == ["--store-demo"]:
         store_demo()
+        return 0
+    if arguments == ["--store-momentum"]:
+        store_momentum()
         return 0
     changed = list(different())
     if arguments == ["--check"]:

@@ -12,14 +12,11 @@ of the three seeds, for each budget; the bytes of that are not counted.
 from __future__ import annotations
 
 import argparse
-import datetime
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from functools import cached_property, partial
-from importlib.metadata import version
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,6 +30,7 @@ from torch import Tensor, nn
 from stepsize_opt.torch import compress, estimate_smoothness
 from stepsize_opt.torch.workers import Workers, digest
 from stepsize_validation.data import load_dataset
+from stepsize_validation.origin import origin
 
 WORKERS, SEEDS = 4, (0, 1, 2)
 BUDGETS = (10, 30)  # in dense gradients
@@ -388,18 +386,12 @@ def draw(curves: dict[str, Any], path: Path) -> None:
     figure.savefig(path, dpi=110)
 
 
-def made_by() -> str:
-    """The version, the commit and the date."""
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True)
-    own, today = version("stepsize-opt"), datetime.datetime.now(tz=datetime.UTC).date()
-    return f"stepsize-opt {own}, commit {commit.stdout.strip()}, {today}, torch {torch.__version__}"
-
-
-def write(runs: list[Run], made: str, path: Path) -> None:
+def write(runs: list[Run], path: Path) -> None:
     """Write the csv file, and print the medians of the losses."""
     table = pd.DataFrame(runs)
-    header = f"# python examples/torch/study.py --out docs/training ({made})\n"
-    path.write_text(header + table.to_csv(index=False, float_format="%.6g"), encoding="utf-8")
+    head = f"{origin('python examples/torch/study.py --out docs/training')}; torch {torch.__version__}"
+    text = table.to_csv(index=False, float_format="%.6g")
+    path.write_text(f"{head}\n{text}", encoding="utf-8")
     cases = [table["problem"], table["budget"]]
     medians = table.pivot_table("loss", table["method"], cases, aggfunc="median", sort=False)
     print(medians.to_string(float_format="{:.1e}".format))
@@ -410,11 +402,11 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path(), help="folder of the files")
     parser.add_argument("--only", choices=PROBLEMS, help="a problem alone, for a trial")
     parser.add_argument("--jobs", type=int, default=1, help="processes that share the problems")
-    given, made = parser.parse_args(), made_by()
+    given = parser.parse_args()
     shown = [name for name in PROBLEMS if given.only in (None, name)]
     with ProcessPoolExecutor(given.jobs, mp_context=get_context("spawn")) as pool:
         found = dict(zip(shown, pool.map(runs_of, shown), strict=True))
-    write([run for runs, _ in found.values() for run in runs], made, given.out / "full.csv")
+    write([run for runs, _ in found.values() for run in runs], given.out / "full.csv")
     draw({name: curves for name, (_, curves) in found.items()}, given.out / "study.png")
 
 

@@ -7,6 +7,7 @@ import contextlib
 import doctest
 import importlib
 import io
+import json
 import os
 import re
 import shlex
@@ -71,13 +72,43 @@ def test_numbers_are_those_of_the_stored_results() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_stored_results_name_command_commit_and_the_version_of_now() -> None:
-    made_by = re.compile(r"# .+; (?:version (\S+), |stored with )commit [0-9a-f]{7,}(?:-dirty)?, \d{4}-\d\d-\d\d(;.*)?")
-    for path in (ROOT / "docs" / "results").glob("*.[ct]*"):
-        lines = path.read_text(encoding="utf-8").splitlines()
-        heads = [made_by.fullmatch(line) for line in lines if line.startswith("# ")]
-        assert heads and all(heads), path
-        assert {head[1] for head in heads if head} <= {None, stepsize_opt.__version__}, f"measure {path} again"
+EVIDENCE = sorted(
+    [*(ROOT / "docs").glob("*/*.csv"), *(ROOT / "docs").glob("*/*.jsonl"), *(ROOT / "docs" / "results").glob("*.txt")]
+)
+STAMP = re.compile(r"# .+; version (\S+), commit [0-9a-f]{7,}, \w+ \w+, \d+ cores, .+, \d{4}-\d\d-\d\d(; torch \S+)?")
+# Measured before stamps had the machine: measure them again, then take them out of this list.
+OLD = {
+    "certificates.csv",
+    "conditions.csv",
+    "demo.csv",
+    "factors.csv",
+    "figure.csv",
+    "floats.csv",
+    "flower.csv",
+    "formulations.csv",
+    "full.csv",
+    "gains.csv",
+    "growth.csv",
+    "margins.csv",
+    "momentum.txt",
+    "native.csv",
+    "results.jsonl",
+    "runs.csv",
+    "savings.csv",
+    "scale.csv",
+    "verdicts.csv",
+}
+
+
+@pytest.mark.parametrize("path", EVIDENCE, ids=lambda path: path.name)
+def test_stored_results_have_a_stamp_of_this_version(path: Path, request: pytest.FixtureRequest) -> None:
+    """Command, version, commit without changes, machine and date; ``stepsize_validation.origin`` writes it."""
+    request.applymarker(pytest.mark.xfail(path.name in OLD, reason="measured before", strict=True))
+    lines = path.read_text(encoding="utf-8").splitlines()
+    stamps = [json.loads(lines[0])["origin"]] if path.suffix == ".jsonl" else [x for x in lines if x.startswith("# ")]
+    found = [STAMP.fullmatch(stamp) for stamp in stamps]
+    assert found and all(found), stamps
+    assert {match[1] for match in found if match} == {stepsize_opt.__version__}, f"measure {path} again"
 
 
 def test_a_changed_number_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

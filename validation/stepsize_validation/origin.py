@@ -1,7 +1,9 @@
-"""The first line of a file of results."""
+"""The stamp of a stored file: what made it, and where."""
 
 from __future__ import annotations
 
+import os
+import platform
 import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,9 +14,30 @@ _ROOT = Path(__file__).parents[2]
 
 
 def origin(command: str) -> str:
-    """Return a comment with the command that made a file, the version, the commit of a checkout, and the date."""
-    made_by = [f"version {__version__}"]
+    """Return the stamp of a file: the command that made it, version, commit of a checkout, machine and date."""
+    made_by = f"# {command}; version {__version__}"
     if (_ROOT / ".git").exists():
-        git = ["git", "-C", str(_ROOT), "describe", "--always", "--dirty", "--exclude", "*"]
-        made_by.append(f"commit {subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip()}")
-    return f"# {command}; {', '.join([*made_by, f'{datetime.now(UTC):%Y-%m-%d}'])}"
+        made_by += f", commit {_commit()}"
+    return f"{made_by}, {machine()}, {datetime.now(UTC):%Y-%m-%d}"
+
+
+def machine() -> str:
+    """Return the kind of this machine: system, architecture, cores and processor."""
+    return f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, {processor()}"
+
+
+def processor() -> str:
+    """Return the model name that Linux gives, elsewhere what Python knows of it."""
+    info = Path("/proc/cpuinfo")
+    if not info.exists():
+        return platform.processor()
+    lines = info.read_text(encoding="utf-8").splitlines()
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "unknown")
+
+
+def _commit() -> str:
+    """Return the commit, marked when a Python file differs from it; a result that is being stored does not count."""
+    git = ["git", "-C", str(_ROOT)]
+    commit = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True)
+    differs = subprocess.run([*git, "diff", "--quiet", "HEAD", "--", "*.py"], check=False).returncode
+    return commit.stdout.strip() + ("-dirty" if differs else "")

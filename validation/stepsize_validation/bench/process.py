@@ -21,6 +21,7 @@ from stepsize_solvers import available_solvers
 from stepsize_validation.bench.plan import BenchSettings, Plan, Task
 from stepsize_validation.bench.results import RESULTS_FILE, Results, environment, open_results, rounded
 from stepsize_validation.bench.worker import unavailable_status
+from stepsize_validation.origin import origin
 
 WORKER = (sys.executable, "-m", "stepsize_validation.bench.worker")
 # Loading the libraries and building the problem takes seconds, on a busy machine some tens of them.
@@ -48,7 +49,8 @@ def run_benchmark(
     as it ends, so that a killed benchmark continues.  Raises ValueError when the folder has results of another
     environment or other settings.
     """
-    results = open_results(folder, Results(plan.settings, environment(), []), resume)
+    fresh = Results(plan.settings, environment(), [], origin(f"stepsize-opt bench, {plan}"))
+    results = open_results(folder, fresh, resume)
     reasons = {entry.name: entry.reason for entry in available_solvers() if entry.reason is not None}
     finished = {(run["problem"], run["label"]) for run in results.runs}
     tasks = plan.tasks()

@@ -1,6 +1,6 @@
 """The results of the solver benchmark: a file of JSON lines, read as a DataFrame, and its tables and sentences.
 
-The first line of the file has the settings and the environment, every other line one finished run.
+The first line of the file has its stamp, the settings and the environment, every other line one finished run.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from stepsize_opt import __version__
 from stepsize_opt.inputs import json_text, write_text
 from stepsize_solvers.conic.backends import FINEST_ACCURACY
 from stepsize_validation.bench.plan import NATIVE, BenchSettings
+from stepsize_validation.origin import processor
 
 # A DataFrame or Series of pandas, whose own annotations call a choice of rows either of the two.
 Frame = Any
@@ -34,11 +35,12 @@ _PACKAGES = ("numpy", "scipy", "cvxpy", "clarabel", "scs", "mosek")
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """Finished runs with the settings and the environment that they share."""
+    """Finished runs with the settings and the environment that they share, and the stamp of their file."""
 
     settings: BenchSettings
     environment: dict[str, str]
     runs: list[dict[str, Any]]
+    origin: str = ""
 
     @cached_property
     def rungs(self) -> Frame:
@@ -66,7 +68,7 @@ class Results:
             raise FileNotFoundError(msg)
         try:
             head, *runs = [json.loads(line) for line in _whole_lines(path)]
-            return Results(BenchSettings(**head["settings"]), dict(head["environment"]), runs)
+            return Results(BenchSettings(**head["settings"]), head["environment"], runs, head.get("origin", ""))
         except (ValueError, KeyError, TypeError) as error:
             msg = f"{path} is not a file of benchmark results: {error}; choose another --output, or --no-resume"
             raise ValueError(msg) from error
@@ -81,7 +83,8 @@ def open_results(folder: Path, fresh: Results, resume: bool) -> Results:
         write_text(path, "".join(_whole_lines(path)))
         return found
     folder.mkdir(parents=True, exist_ok=True)
-    write_text(path, json_text({"settings": asdict(fresh.settings), "environment": fresh.environment}) + "\n")
+    head = {"origin": fresh.origin, "settings": asdict(fresh.settings), "environment": fresh.environment}
+    write_text(path, json_text(head) + "\n")
     return fresh
 
 
@@ -114,7 +117,7 @@ def rounded(value: Any) -> Any:
 
 def environment() -> dict[str, str]:
     """Return versions and the kind of machine."""
-    out = {"python": platform.python_version(), "machine": platform.machine(), "processor": _processor()}
+    out = {"python": platform.python_version(), "machine": platform.machine(), "processor": processor()}
     out |= {"cores": str(os.cpu_count()), "stepsize-opt": __version__}
     for package in _PACKAGES:
         try:
@@ -122,12 +125,6 @@ def environment() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             out[package] = "not installed"
     return out
-
-
-def _processor() -> str:
-    """Return the model name that Linux gives."""
-    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "unknown")
 
 
 def within(rungs: Frame, gap: float) -> Frame:
