@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import sparse
 
 from shared.goals import GOALS, arguments_of
 from stepsize_opt import (
@@ -18,6 +19,7 @@ from stepsize_opt import (
     FiniteSketch,
     Gaussian,
     LayerWise,
+    LowRankPlusDiagonal,
     RandK,
     Sketch,
     certify,
@@ -26,6 +28,7 @@ from stepsize_opt import (
     optimal_stepsize,
 )
 from stepsize_opt.goals import METRIC_GOALS
+from stepsize_opt.inputs import dense
 from stepsize_opt.limit import floor_probabilities
 from stepsize_opt.proofs import Unproved
 from stepsize_opt.results import CompressionLimit
@@ -328,3 +331,72 @@ def test_what_float64_cannot_hold_is_refused() -> None:
     near = np.array([[1.0, 1.0 - 1e-14], [1.0 - 1e-14, 1.0]])
     with pytest.raises(ValueError, match=r"for goal='descent' in float64: .* of the limit; add a regulariser"):
         compression_limit(near, 1)  # and not: use 'descent'
+
+
+# ----------------------------------------------------------------
+# the limit of a LowRankPlusDiagonal: that of the dense matrix, within both proved intervals
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    d=st.integers(1, 9),
+    r=st.integers(1, 4),
+    share=st.floats(0.05, 1.0),
+    goal=st.sampled_from(["descent", "euclidean"]),
+    constant=st.booleans(),
+    seed=st.integers(0, 10**6),
+)
+def test_equal_to_the_dense_limit(d: int, r: int, share: float, goal: str, constant: bool, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    U = rng.standard_normal((d, r)) * 10.0 ** rng.uniform(-2, 2)
+    L = LowRankPlusDiagonal(U, 0.3 if constant else rng.uniform(0.1, 2.0, d))
+    large, known = (compression_limit(one, share * d, goal=goal) for one in (L, L.todense()))
+    # L.todense() is rounded, so the intervals meet up to that.
+    assert large.value <= known.upper * (1.0 + 1e-9)
+    assert known.value <= large.upper * (1.0 + 1e-9)
+    assert large.gap < 1e-7
+    assert large.certificate.feasible
+    D, whole = large.D.todense(), dense(L.todense())
+    eigenvalues = np.linalg.eigvals(whole @ D).real
+    assert eigenvalues.max() <= 1.0 + 1e-9
+    assert eigenvalues.sum() <= share * d * (1.0 + 1e-9)
+    if goal == "euclidean":
+        assert large.probabilities.size == (d if constant or d == 1 else 0)
+        if large.probabilities.size:
+            np.testing.assert_allclose(np.sort(eigenvalues), large.probabilities, rtol=1e-6, atol=1e-9)
+
+
+def test_one_hot_data_have_the_euclidean_limit() -> None:
+    U = sparse.csr_array(np.eye(6)[:, [0, 0, 1, 4]])
+    L = LowRankPlusDiagonal(U, 0.5)
+    for k in (1, 5):  # the trace decides, then the largest eigenvalue
+        large, known = (compression_limit(one, k, goal="euclidean") for one in (L, L.todense()))
+        assert large.value == pytest.approx(known.value, rel=1e-6)
+        assert large.upper >= known.value
+    assert "not computed" in repr(large)
+
+
+def test_a_million_coordinates() -> None:
+    d = 10**6
+    limit = compression_limit(LowRankPlusDiagonal(np.ones((d, 1)), 1.0), d // 10)
+    assert limit.value == pytest.approx(0.1 * (1.0 + d) ** (-1.0 / d), rel=1e-9)
+    assert limit.gap < 1e-9
+
+
+def test_a_number_below_the_hessian_scales_the_plain_limit() -> None:
+    L = LowRankPlusDiagonal(np.ones((4, 1)), 1.0)
+    plain = compression_limit(L, 1, goal="euclidean")
+    linear, known = (compression_limit(one, 1, goal="linear", strong_convexity=0.5) for one in (L, L.todense()))
+    assert linear.value == pytest.approx(0.5 * plain.value, rel=1e-14)
+    assert linear.value == pytest.approx(known.value, rel=1e-12)
+    assert linear.value <= 0.5 * plain.upper <= linear.upper
+
+
+# ---------------------------------------------------------------- a budget below what probabilities can be
+
+
+@pytest.mark.parametrize("k", [1e-300, 5e-16, 1e-15])
+def test_a_budget_below_the_grid_of_probabilities_is_refused(k: float) -> None:
+    with pytest.raises(ValueError, match=r"k must be at least 2\.7e-15 for d=5"):
+        optimal_method(np.eye(5), k)
+    assert optimal_method(np.eye(5), 2.7e-15).probabilities.min() > 0.0

@@ -7,11 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
 
 from shared.goals import GOALS, arguments_of
-from stepsize_opt import BlockDiagonal, Direction, LowRankPlusDiagonal, RandK, certify, optimal_stepsize
-from stepsize_validation.data import random_smoothness
+from shared.reference_problems import DATASETS, smoothness_of
+from stepsize_opt import BlockDiagonal, Direction, LowRankPlusDiagonal, RandK, Sketch, certify, optimal_stepsize
+from stepsize_solvers.programs import Matrix
+from stepsize_validation.data import random_smoothness, with_spectrum
 from stepsize_validation.properties.exact import log_det, rational, satisfies_condition
+from stepsize_validation.properties.strategies import problems
 
 L = random_smoothness(np.random.default_rng(3), 6, 1e3)
 SKETCH = RandK(6, 2)
@@ -121,3 +125,38 @@ def test_an_inverse_for_another_problem_is_made_dense() -> None:
     assert check.feasible and check == certify(D.todense(), other.todense(), SKETCH, algorithm="det-CGD2")
     for larger in (LowRankPlusDiagonal(LARGE.U, 0.6), LowRankPlusDiagonal(1.1 * LARGE.U, 0.5)):
         assert not certify(D, larger, SKETCH, algorithm="det-CGD2").feasible
+
+
+# ----------------------------------------------------------------
+# slow: the certified gap on many random problems, on real data and on hard spectra
+
+
+pytestmark = pytest.mark.slow
+
+
+@given(problems(max_d=60, max_condition=1e6))
+@settings(max_examples=300)
+def test_random_problems_are_optimal(problem: tuple[Matrix, Sketch]) -> None:
+    """Every sketch, d ≤ 60."""
+    L, sketch = problem
+    result = optimal_stepsize(L, sketch)
+    assert result.status == "optimal" and result.gap <= 1e-6
+
+
+def check_every_k(L: Matrix) -> None:
+    d = len(L)
+    for k in {1, max(1, d // 4), max(1, 3 * d // 4)}:
+        result = optimal_stepsize(L, RandK(d, k))
+        assert result.status == "optimal" and result.gap <= 1e-6, k
+
+
+@pytest.mark.parametrize("reg", [0.1, 1e-3])
+@pytest.mark.parametrize("name", DATASETS)
+def test_real_data(name: str, reg: float) -> None:
+    check_every_k(smoothness_of(name, reg))
+
+
+@pytest.mark.parametrize("condition", [1e1, 1e3, 1e5, 1e8])
+@pytest.mark.parametrize("d", [10, 40, 100])
+def test_spectra(d: int, condition: float) -> None:
+    check_every_k(with_spectrum(np.random.default_rng(0), np.geomspace(1.0, condition, d)))

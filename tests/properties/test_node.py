@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.linalg import eigh
 
-from properties.study import check_node, examples
-from stepsize_opt import IndependentSampling
-from stepsize_opt.goals import GOAL_NAMES
+from properties.study import check_node, deadline, examples
+from shared.goals import arguments_of
+from shared.momentum import rounds_of
+from stepsize_opt import IndependentSampling, Sketch, certify, optimal_method, optimal_stepsize
+from stepsize_opt.goals import GOAL_NAMES, MOMENTUM_GOALS
+from stepsize_opt.methods import Compressor, State
+from stepsize_opt.problems import LogisticRegression
 from stepsize_opt.results import StepsizeResult
+from stepsize_solvers.programs import Matrix, Vector
 from stepsize_validation.properties.exact import combine, condition_slack, definiteness, rational
-from stepsize_validation.properties.judges import Node, Refused, ask, claim
+from stepsize_validation.properties.judges import Candidate, Node, Refused, ask, claim, has_structure, judge_certificate
 from stepsize_validation.properties.strategies import (
+    DIAGONAL,
     hard_sketches,
     hard_smoothness,
     random_smoothness,
@@ -28,6 +35,7 @@ from stepsize_validation.properties.strategies import (
     sketches,
     structures,
 )
+from stepsize_validation.runs.record import MomentumRun
 
 REGRESSIONS = json.loads((Path(__file__).parents[1] / "data" / "regressions.json").read_text(encoding="utf-8"))
 
@@ -137,3 +145,163 @@ def test_larger_sizes(d: int, exponent: float, seed: int, data: st.DataObject, a
     L = random_smoothness(np.random.default_rng(seed), d, 10.0**exponent)
     # A rounded L of condition 1e12 and more may be singular to working precision.
     check_node(Node(L, data.draw(sketches(d)), algorithm), may_refuse=exponent > 12.0)
+
+
+# ----------------------------------------------------------------
+# momentum at random states of random regressions: Ψ falls as the theorem says, by enumeration of the draws
+
+
+# Differences of values of f and of squared norms are rounded.
+ROUNDING = 1e-10
+
+
+@st.composite
+def objectives(draw: st.DrawFn) -> LogisticRegression:
+    """A ridge regression on a few random rows, from well to badly conditioned."""
+    rng = np.random.default_rng(draw(seeds))
+    d = draw(st.integers(1, 5))
+    A = rng.standard_normal((draw(st.integers(1, 12)), d)) * 10.0 ** rng.uniform(-1.0, 1.5, d)
+    labels = np.where(rng.random(len(A)) < 0.5, -1.0, 1.0)
+    return LogisticRegression(A, labels, 10.0 ** draw(st.floats(-4.0, 0.0)), penalty="ridge")
+
+
+def mean_after(record: MomentumRun, f: LogisticRegression, state: State, w: Vector) -> tuple[float, float]:
+    """E Ψ after the round, by enumeration, and the largest of its terms."""
+    rounds = record.rounds
+    gradient, least = f.gradient(rounds.point(state)), f.value(w[None])
+    weights, outcomes = rounds.sketch.support()
+    after = []
+    for s in outcomes:
+
+        def compress(V: Matrix, B: Any, s: Vector = s) -> Matrix:
+            return s * (V[:, 0] if B is None else V[:, 0] @ B.T)
+
+        new = rounds.moved(state, *rounds.steps(gradient[:, None], compress))
+        after.append(float(record.potential(new, f.value(new.x) - least, w)[0]))
+    return float(weights @ after / weights.sum()), float(np.abs(after).max())
+
+
+def check_state(rounds: Compressor, f: LogisticRegression, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    x, z, w = rng.standard_normal((3, 1, f.d)) * 10.0 ** rng.uniform(-2.0, 2.0, (3, 1, 1))
+    state = State(x, z, int(rng.integers(0, 50)))
+    record = MomentumRun(rounds, x[0], state)
+    before = float(record.potential(state, f.value(x) - f.value(w), w[0])[0])
+    after, size = mean_after(record, f, state, w[0])
+    allowed = record.kept(1) * before
+    assert after <= allowed + ROUNDING * (abs(allowed) + size + abs(float(f.value(w)[0])))
+
+
+@pytest.mark.parametrize("goal", MOMENTUM_GOALS)
+@given(f=objectives(), kind=st.sampled_from(["subspace", "det-CGD1", "det-CGD2"]), data=st.data())
+@examples(120, share=0.5)
+def test_every_state(goal: str, f: LogisticRegression, kind: str, data: st.DataObject) -> None:
+    asked: dict[str, Any] = {**arguments_of(goal, f.reg), "momentum": True}
+    L = f.smoothness()
+    if kind == "subspace":
+        result: Any = optimal_method(L, data.draw(st.floats(0.05, 1.0)) * f.d, **asked)
+    else:
+        sketch: Sketch = data.draw(sketches(f.d, *DIAGONAL))
+        result = optimal_stepsize(L, sketch, algorithm=kind, **asked)
+    check_state(rounds_of(result), f, data.draw(seeds))
+
+
+# ----------------------------------------------------------------
+# ``certify`` on stepsizes next to the boundary and elsewhere, with multipliers of any quality, in every structure
+
+
+# largest_scale is a float that rounds a proved scale: true to some roundings times the condition number of D.
+SCALE_TRUE_TO = Fraction(1, 10**9)
+
+# Multiples of a stepsize: itself, a few roundings to either side, just outside, and anywhere.
+factors = (
+    st.integers(-4, 4).map(lambda roundings: 1.0 + 2.0**-52 * roundings)
+    | st.floats(-15.0, -3.0).map(lambda exponent: 1.0 + 10.0**exponent)
+    | st.floats(0.1, 2.0)
+    | st.floats(-60.0, 60.0).map(lambda exponent: 10.0**exponent)
+)
+
+
+@dataclass(frozen=True)
+class Question:
+    """D is built from the optimum: itself, next to it, or random, then multiplied by ``factor``."""
+
+    node: Node
+    kind: str
+    factor: float
+    multiplier: str
+    seed: int
+
+    def noise(self) -> Any:
+        return np.random.default_rng(self.seed).standard_normal(self.node.L.shape)
+
+    def stepsize(self, best: Any) -> Any:
+        d = len(best)
+        D = {
+            "optimal": best,
+            "next to optimal": best * (1.0 + 1e-13 * (self.noise() + self.noise().T)),
+            "random": random_smoothness(np.random.default_rng(self.seed), d, 1e3),
+        }[self.kind]
+        return 0.5 * self.factor * (D + D.T)
+
+    def dual(self, Z: Any) -> Any:
+        G = self.noise()
+        return {
+            "own": Z,
+            "noise": G + G.T,
+            "tiny": 1e-320 * np.eye(len(Z)),
+            "own with noise": Z + 1e-3 * np.trace(Z) * (G @ G.T),
+        }[self.multiplier]
+
+
+@st.composite
+def questions(draw: st.DrawFn) -> Question:
+    d = draw(st.integers(1, 6))
+    multiplier = draw(st.sampled_from(["optimum", "own", "noise", "tiny", "own with noise"]))
+    structure = draw(structures(d)) if multiplier == "optimum" else "full"
+    algorithm = draw(st.sampled_from(["det-CGD1", "det-CGD2"]))
+    node = Node(draw(hard_smoothness(d, 1e6)), draw(hard_sketches(d)), algorithm, structure)
+    kind = draw(st.sampled_from(["optimal", "next to optimal", "random"]))
+    return Question(node, kind, draw(factors), multiplier, draw(seeds))
+
+
+@given(questions(), st.booleans())
+@examples(80, share=0.15)
+def test_certify(question: Question, of_full_optimum: bool) -> None:
+    """``of_full_optimum``: D is made from the optimum without the structure, so that it may lack it."""
+    node = question.node
+    full = replace(node, structure="full")
+    with deadline():
+        best = optimal_stepsize(**node.arguments)
+        start = optimal_stepsize(**full.arguments) if of_full_optimum else best
+        D = question.stepsize(np.array(start.D))
+        options: dict[str, Any] = {"structure": node.structure, "optimum": best}
+        if question.multiplier != "optimum":
+            options = {"dual": question.dual(np.array(best.dual))}
+        kept = D.copy(), node.L.copy()
+        try:
+            check = ask(
+                lambda: certify(D, node.L, node.sketch, algorithm=node.algorithm, **options),
+                may_refuse=not has_structure(D, node.structure),
+            )
+        except Refused:
+            return
+    claim(np.array_equal(D, kept[0]) and np.array_equal(node.L, kept[1]), "certify changed the caller's arrays")
+    certificate = check.certificate
+    judge_certificate(node, D, certificate, [np.array(best.D)])
+    if certificate.feasible:
+        lower, upper = certificate.log_det, certificate.upper_bound
+        claim(lower <= upper, f"D is feasible, but log_det {lower!r} is above upper_bound {upper!r}")
+    if np.linalg.eigvalsh(D)[0] > 1e-6 * np.linalg.eigvalsh(D)[-1]:
+        check_scale(full, D, check.largest_scale)
+
+
+def check_scale(node: Node, D: Any, scale: float) -> None:
+    """tD is feasible just below t = largest_scale and not much above; 0 would mean that no multiple of D is."""
+    claim(math.isfinite(scale) and scale > 0.0, f"largest_scale is {scale!r} for a positive definite D")
+    below, above = (
+        Candidate(node, combine((Fraction(scale) * factor, rational(D))))
+        for factor in (1 - SCALE_TRUE_TO, Fraction(11, 10))
+    )
+    claim(below.is_feasible(), f"{scale!r}·D is not feasible")
+    claim(not above.is_feasible(), f"largest_scale {scale!r} is too small")

@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from shared.sketch_examples import EXAMPLES
+from stepsize_opt import certify, optimal_stepsize
 from stepsize_opt.sketches import (
     BernQ,
+    DiagonalBase,
     DiagonalSketch,
     FiniteSketch,
     Gaussian,
@@ -24,6 +26,7 @@ from stepsize_opt.sketches import (
     LayerWise,
     RandK,
     Sketch,
+    SystematicSampling,
     parse_sketch,
     sketch_forms,
 )
@@ -315,3 +318,124 @@ def test_every_sketch_of_the_library_is_drawn_and_one_with_a_text_form_reads_its
         if sketch.form:
             assert parse_sketch(sketch.text, sketch.d) == sketch
             assert sketch.form in sketch_forms()
+
+
+# ---------------------------------------------------------------- sketches read from text and printed as text
+
+
+TEXTS: list[tuple[str, int, Sketch]] = [
+    ("identity", 4, Identity(4)),
+    ("randk:8", 20, RandK(20, 8)),
+    ("bernq:0.5", 7, BernQ(0.5, 7)),
+    ("bernq:1", 2, BernQ(1.0, 2)),
+    ("bernq:0.5@3,4", 7, BernQ(0.5, [3, 4])),
+    ("bernq:0.5,0.25@3,4", 7, BernQ([0.5, 0.25], [3, 4])),
+    ("independent:0.2", 3, IndependentSampling([0.2, 0.2, 0.2])),
+    ("systematic:0.25", 3, SystematicSampling([0.25] * 3)),
+    ("systematic:0.5,0.75,1", 3, SystematicSampling([0.5, 0.75, 1.0])),
+    ("independent:0.1,0.2,1e-05", 3, IndependentSampling([0.1, 0.2, 1e-5])),
+    ("gaussian:4", 5, Gaussian(5, 4)),
+    ("layers:3=randk:1;4=bernq:0.5", 7, LayerWise([RandK(3, 1), BernQ(0.5, 4)])),
+    ("layers:3=bernq:0.5,0.1@1,2;2=independent:0.1,0.3", 5,
+     LayerWise([BernQ([0.5, 0.1], [1, 2]), IndependentSampling([0.1, 0.3])])),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "d", "sketch"), TEXTS, ids=[t for t, _, _ in TEXTS])
+def test_text_reads_and_prints(text: str, d: int, sketch: Sketch) -> None:
+    assert parse_sketch(text, d) == sketch
+    assert sketch.text == str(sketch) == text
+
+
+@pytest.mark.slow
+@given(
+    sketch=sketches_up_to(6, "Identity", "RandK", "BernQ", "IndependentSampling", "SystematicSampling", "Gaussian"),
+    other=sketches_up_to(4, "RandK", "BernQ", "IndependentSampling", "Gaussian"),
+)
+@settings(max_examples=150, deadline=None)
+def test_text_round_trip(sketch: Sketch, other: Sketch) -> None:
+    for original in (sketch, LayerWise([sketch, other])):
+        again = parse_sketch(original.text, original.d)
+        assert again == original
+        assert type(again.map) is type(original.map)
+        M = np.ones((original.d, original.d)) + np.eye(original.d)
+        assert_array_equal(again.second_moment(M), original.second_moment(M))
+
+
+def test_text_is_forgiving_about_blanks_and_case() -> None:
+    assert parse_sketch(" RandK: 2 ", 5) == RandK(5, 2)
+    assert parse_sketch("layers: 3 = randk:1 ; 4 = bernq:0.5 , 0.1 @ 1, 3", 7) == LayerWise(
+        [RandK(3, 1), BernQ([0.5, 0.1], [1, 3])]
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "d", "k"),
+    [("randk:25%", 10, 2), ("randk:25%", 8, 2), ("randk:1%", 10, 1), ("randk:100%", 7, 7), ("randk:12.5%", 40, 5)],
+)
+def test_percentages(text: str, d: int, k: int) -> None:
+    assert parse_sketch(text, d) == RandK(d, k)
+
+
+@pytest.mark.parametrize("name", ["finite", "support", "layers, mixed"])
+def test_a_description_is_no_text_form(name: str) -> None:
+    sketch = EXAMPLES[name]
+    with pytest.raises(ValueError, match="cannot be parsed"):
+        parse_sketch(sketch.text, sketch.d)
+
+
+def test_a_sketch_without_a_text_form_is_shown_by_its_description() -> None:
+    assert repr(EXAMPLES["finite"]) == f"<{EXAMPLES['finite'].text}>" == "<finite(d=2, 2 matrices)>"
+
+
+# ----------------------------------------------------------------
+# arguments of which no sketch can be made: the type of the error, and the argument that it names
+
+
+# What the error names, for a text and a dimension.
+WRONG_TEXTS: list[tuple[str, int, str]] = [
+    ("top:3", 5, "top"),
+    ("top-k:3", 5, "biased"),
+    ("natural", 5, "linear"),
+    ("rand-k:3", 5, "did you mean"),
+    ("", 5, "unknown name"),
+    ("identity:3", 5, "identity"),
+    ("randk", 5, "k"),
+    ("randk:11", 10, "k"),
+    ("randk:101%", 10, "percentage"),
+    ("randk:x%", 10, "percentage"),
+    ("bernq:1.5", 4, "q"),
+    ("bernq:0.5@3,4", 10, "layer sizes"),
+    ("bernq:0.5@3,x", 10, "layer size"),
+    ("independent:0.1,0.2", 3, "p"),
+    ("gaussian:0", 3, "k"),
+    ("layers:3", 3, "layer"),
+    ("layers:3=randk:4", 3, "randk:4"),
+    ("layers:3=randk:1;2=identity", 4, "layer sizes"),
+    ("layers:2=" * 500 + "randk:1", 2, "layer"),
+    ("finite(d=4, 3 matrices)", 4, "describes"),
+]
+
+
+@pytest.mark.parametrize(("text", "d", "part"), WRONG_TEXTS, ids=[text[:20] for text, _, _ in WRONG_TEXTS])
+def test_the_error_names_the_part_of_a_text(text: str, d: int, part: str) -> None:
+    with pytest.raises(ValueError, match=rf"sketch '.*\b{part}\b"):
+        parse_sketch(text, d)
+
+
+@pytest.mark.parametrize("kind", [Sketch, DiagonalBase])
+def test_the_general_classes_cannot_be_built_directly(kind: Any) -> None:
+    with pytest.raises(TypeError, match="abstract"):
+        kind(3)
+
+
+@pytest.mark.parametrize("p", [1e-11, 1e-13])
+def test_a_rare_coordinate_is_solved(p: float) -> None:
+    L = np.array([[2.0, 0.5, 0.1], [0.5, 1.0, 0.2], [0.1, 0.2, 3.0]])
+    result = optimal_stepsize(L, IndependentSampling([p, 0.5, 0.5]))
+    assert result.status == "optimal" and certify(result, L).feasible
+
+
+def test_a_coordinate_that_is_too_rare_is_refused_by_the_sketch() -> None:
+    with pytest.raises(ValueError, match="the sketch has second moments"):
+        optimal_stepsize(np.eye(3) + 0.1, IndependentSampling([1e-30, 0.5, 0.5]))

@@ -16,6 +16,7 @@ from scipy.linalg import block_diag
 from stepsize_opt import (
     BlockDiagonal,
     Direction,
+    Feedback,
     FiniteSketch,
     LowRankPlusDiagonal,
     RandK,
@@ -25,7 +26,9 @@ from stepsize_opt import (
     optimal_stepsize,
 )
 from stepsize_opt.inputs import json_text
+from stepsize_opt.problems import Federated, Layered, LeastSquares, LogisticRegression, Quadratic, SoftmaxRegression
 from stepsize_opt.results import CompressionLimit, DistributedResult, StepsizeResult, SubspaceMethod
+from stepsize_validation import check_rate, run, run_feedback
 
 L = np.array([[2.0, 1.0, 0.0], [1.0, 3.0, 0.5], [0.0, 0.5, 1.0]])
 BLOCKS = block_diag(L, np.diag([1.0, 2.0]))[np.ix_([3, 0, 4, 1, 2], [3, 0, 4, 1, 2])]
@@ -119,3 +122,48 @@ def _arrays(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     elif type(value).__module__.startswith("stepsize_opt"):
         for key, one in vars(value).items():
             yield from _arrays(f"{name}.{key}", one)
+
+
+# ----------------------------------------------------------------
+# what is shown of an object is short: a line of text, and a table in a notebook
+
+
+D = 12
+LONG = np.diag(np.arange(1.0, D + 1.0))
+ROWS = np.random.default_rng(0).standard_normal((40, D))
+QUADRATIC = Quadratic(LONG, np.ones(D))
+RESULT = optimal_stepsize(LONG, RandK(D, 3))
+LONG_MOMENTUM: dict[str, Any] = {"goal": "linear", "strong_convexity": 1.0, "momentum": True}
+
+
+@pytest.mark.parametrize(
+    "thing",
+    [
+        QUADRATIC,
+        LeastSquares(ROWS, np.ones(40), 0.1),
+        LogisticRegression(ROWS, np.sign(ROWS[:, 0]), 0.1),
+        SoftmaxRegression(ROWS, np.arange(40) % 3, 3, 0.1),
+        Layered((QUADRATIC, QUADRATIC)),
+        Federated((QUADRATIC,) * 30),
+        Direction(LONG),
+        Feedback(LONG, 2),
+        RESULT.compressor(),
+        optimal_stepsize(LONG, RandK(D, 3), **LONG_MOMENTUM).compressor(),
+    ],
+    ids=lambda thing: type(thing).__name__,
+)
+def test_no_matrix_is_printed(thing: Any) -> None:
+    text = repr(thing)
+    assert text.startswith(type(thing).__name__)
+    assert len(text) < 300
+    assert "[[" not in text
+
+
+def test_runs_and_verdicts_are_tables_in_a_notebook() -> None:
+    record = run(QUADRATIC, RESULT, iterations=20, seeds=4)
+    check = check_rate(record)
+    feedback = run_feedback(QUADRATIC, Feedback(LONG, 2), rounds=20)
+    for shown, words in ((record, "4 seeds of K = 20 steps"), (check, check.verdict), (feedback, feedback.status)):
+        page = shown._repr_html_()
+        assert page.startswith("<table>") and words in page
+        assert "\n" not in repr(shown)
