@@ -106,7 +106,7 @@ def pyplot() -> Any:
     try:
         from matplotlib import pyplot as plt
     except ImportError as error:
-        msg = "plots need matplotlib: pip install 'stepsize-opt[plots]'"
+        msg = "plots need matplotlib: pip install matplotlib"
         raise ModuleNotFoundError(msg) from error
     return plt
 

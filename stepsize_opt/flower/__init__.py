@@ -1,6 +1,6 @@
 """Flower: rounds in which each client sends k floats, and the server sends back what a step needs.
 
-Needs the extra ``flower`` (``pip install 'stepsize-opt[flower]'``); nothing else in the library imports it.
+Needs the extra ``flower`` (docs/install.md); nothing else in the library imports it.
 """
 
 from stepsize_opt.flower.mod import compress_mod as compress_mod

@@ -1,6 +1,6 @@
 """PyTorch: optimizers that send k floats per step, and the smoothness matrices of models.
 
-Needs the extra ``torch`` (``pip install 'stepsize-opt[torch]'``); nothing else in the library imports it.
+Needs the extra ``torch`` (docs/install.md); nothing else in the library imports it.
 """
 
 from stepsize_opt.torch.compress import Plan as Plan, compress as compress

@@ -65,8 +65,8 @@ NO_POINT = "no point was handed over within the limit"
 class CvxpySolver(Solver):
     """One of cvxpy's conic solvers.
 
-    name: as in ``solver="…"``; cvxpy_name: as cvxpy spells it; module: the import that must exist;
-    objective: log det where the solver has an exponential cone, otherwise root det;
+    name: as in ``solver="…"``; cvxpy_name: as cvxpy spells it; module: the import that must exist, and the name of
+    its package; objective: log det where the solver has an exponential cone, otherwise root det;
     options: (settings, accuracy) → the solver's own keyword arguments, None for a solver that is run as cvxpy sets it
     up; licence: tells why there is none, or None.
     """
@@ -74,14 +74,13 @@ class CvxpySolver(Solver):
     name: str
     cvxpy_name: str
     module: str
-    package: str
     objective: Objective
     options: OptionMaker | None = None
     licence: Callable[[], str | None] | None = None
 
     def unavailable(self) -> str | None:
         if importlib.util.find_spec(self.module) is None:
-            return f"not installed: pip install {self.package}"
+            return f"not installed: pip install {self.module}"
         return None if self.licence is None else self.licence()
 
     def unsupported(self, program: Program) -> str | None:
@@ -261,10 +260,10 @@ def _mosek_licence() -> str | None:
 
 
 BACKENDS: tuple[CvxpySolver, ...] = (
-    CvxpySolver("clarabel", "CLARABEL", "clarabel", "clarabel", Objective.LOG_DET, _clarabel),
-    CvxpySolver("mosek", "MOSEK", "mosek", "'stepsize-opt[mosek]'", Objective.LOG_DET, _mosek, _mosek_licence),
+    CvxpySolver("clarabel", "CLARABEL", "clarabel", Objective.LOG_DET, _clarabel),
+    CvxpySolver("mosek", "MOSEK", "mosek", Objective.LOG_DET, _mosek, _mosek_licence),
     # SCS has exponential cones, but took 3 to 13 times fewer iterations with the root of det (d = 6 to 20).
-    CvxpySolver("scs", "SCS", "scs", "scs", Objective.ROOT_DET, _scs),
+    CvxpySolver("scs", "SCS", "scs", Objective.ROOT_DET, _scs),
 )
 
 
@@ -289,7 +288,7 @@ def other_solver(name: str) -> CvxpySolver:
     if not SOLVER_MAP_CONIC[key].is_installed():
         msg = f"solver {name!r} cannot run: cvxpy does not find its package; install it"
         raise SolverUnavailable(msg)
-    return CvxpySolver(name.lower(), key, "cvxpy", "cvxpy", Objective.ROOT_DET)
+    return CvxpySolver(name.lower(), key, "cvxpy", Objective.ROOT_DET)
 
 
 def _has_matrix_cone(solver: Any) -> bool:

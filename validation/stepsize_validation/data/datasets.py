@@ -291,7 +291,7 @@ def _sklearn_datasets(purpose: str) -> Any:
     try:
         from sklearn import datasets
     except ImportError as error:
-        msg = f"{purpose} needs scikit-learn: pip install 'stepsize-opt[data]'"
+        msg = f"{purpose} needs scikit-learn: pip install scikit-learn"
         raise ModuleNotFoundError(msg) from error
     return datasets
 
