@@ -84,6 +84,12 @@ def seconds(number: float) -> str:
     return f"{number:.0f} s" if number >= 10.0 else f"{number:.1f} s"
 
 
+def power_of_ten(number: float, digits: int = 0) -> str:
+    """Return a number as a formula, such as 4·10⁻³."""
+    leading, power = f"{number:.{digits}e}".split("e")
+    return f"${leading}\\cdot10^{{{int(power)}}}$"
+
+
 def span(values: Any) -> str:
     """Return the smallest and the largest value."""
     return f"{values.min():.2f} to {values.max():.2f}"
@@ -288,6 +294,20 @@ def _margins() -> str:
     return markdown(pd.DataFrame(rows).T, "rows per coordinate")
 
 
+# Which goal runs best
+
+
+def _seen(goal: str) -> str:
+    """Return the mean of ‖∇f‖² in the runs of an example, with the full D of a goal."""
+    text = (DOCS / "examples" / "goals_on_data.txt").read_text(encoding="utf-8")
+    found = re.search(rf"^{goal} +full +\S+ +(\S+)", text, re.M)
+    assert found is not None
+    return power_of_ten(float(found[1]), digits=1)
+
+
+BLOCKS |= {"euclidean-seen": lambda: _seen("euclidean"), "descent-seen": lambda: _seen("descent")}
+
+
 # The first page
 
 
@@ -323,8 +343,7 @@ BLOCKS |= {
 @block
 def _infeasible() -> str:
     margins = -read("native").query("what == 'clarabel: margin'")["value"]
-    digits = [f"{value:.0e}".split("e") for value in (margins.min(), margins.max())]
-    return " to ".join(f"${digit}\\cdot10^{{{int(power)}}}$" for digit, power in digits)
+    return f"{power_of_ten(margins.min())} to {power_of_ten(margins.max())}"
 
 
 # The benchmark page
@@ -463,8 +482,7 @@ def _flower_bytes() -> str:
 def _gap(case: str) -> str:
     """Return the gap over the living clients after 60 rounds, as a power of ten."""
     gaps = read("flower").query("table == 'forgotten'").set_index("method")["gap"]
-    digit, power = f"{gaps[case]:.1e}".split("e")
-    return f"${digit}\\cdot10^{{{int(power)}}}$"
+    return power_of_ten(gaps[case], digits=1)
 
 
 BLOCKS |= {

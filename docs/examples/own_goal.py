@@ -25,5 +25,6 @@ if __name__ == "__main__":
     goal = Weighted(np.diag(1.0 / weights))
     result = optimal_stepsize(L, RandK(6, 2), goal=goal)
     print(f"{result.status}, t = {result.rate:.5f}, certified gap below 1e-6: {result.gap < 1e-6}")
+    print(f"no method of rank 2 has more than 2/tr(LW) = {2.0 / (weights @ np.diag(L)):.5f}; limit {result.limit:.5f}")
     print(f"proved again: {certify(result, L, goal=goal).feasible}")
     print(f"{result.iterations(epsilon2=1e-3, initial_gap=1.0)} rounds")
