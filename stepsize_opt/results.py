@@ -7,6 +7,7 @@ from stepsize_opt.node import CvxpyForm as CvxpyForm
 from stepsize_opt.node import StepsizeCheck as StepsizeCheck
 from stepsize_opt.node import StepsizeResult as StepsizeResult
 from stepsize_opt.proofs import Certificate as Certificate
+from stepsize_opt.tables import Measured as Measured
 from stepsize_opt.tables import Row as Row
 from stepsize_opt.tables import Table as Table
 from stepsize_solvers import Availability as Availability

@@ -9,7 +9,7 @@ import html
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from stepsize_opt.plots import STYLES, axes_or_new, log_axes
 from stepsize_opt.proofs import Unproved
@@ -17,6 +17,7 @@ from stepsize_opt.smoothness import NeedsDense
 
 Limits = Mapping[str, tuple[tuple[float, float], ...]]
 Progress = Callable[[int, int, str], None]
+T = TypeVar("T")
 # A plot shows rows up to this multiple of the median floats.
 _SPREAD = 4.0
 
@@ -56,7 +57,7 @@ class Row:
     result
         The answer behind the row, with D, rate and certificate; None for a formula of the literature.
     compressor
-        What runs it: a ``Compressor``, or a ``Feedback``; None in tables that are not made for running.
+        The ``Compressor`` that runs it; None in tables that are not made for running.
     more
         Other columns, by name.
     """
@@ -93,6 +94,47 @@ class Row:
         return {**{name: value for name, value in vars(self).items() if name not in left_out}, **self.more}
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Measured:
+    """A method whose rounds are counted in runs: they are far fewer than its proved worst case, which ranks nothing.
+
+    Attributes
+    ----------
+    method
+        The name of the method.
+    sketch
+        What it sends, as text.
+    seeds
+        As in ``Row``.
+    k
+        Floats that each sender sends per round, at most.
+    setup
+        Floats that each sender sends before the first round, unless everybody knows L.
+    client, server
+        Multiplications per round beyond the gradient.
+    compressor
+        The ``Feedback`` that runs it.
+    """
+
+    method: str
+    sketch: str
+    seeds: str
+    k: float
+    setup: float
+    client: float
+    server: float
+    compressor: Any = field(repr=False)
+
+    def cell(self, name: str) -> str:
+        """Return a cell of the text."""
+        return _text(name, getattr(self, name))
+
+    def record(self) -> dict[str, Any]:
+        """Return the numbers and words of the row."""
+        named = {name: value for name, value in vars(self).items() if name != "compressor"}
+        return {**named, "status": "measured", "best": False}
+
+
 @dataclass(frozen=True, eq=False)
 class Table:
     """Rows of methods for one or several goals, the best of each goal first.
@@ -111,6 +153,8 @@ class Table:
         For each goal, pairs of k and the rounds at the limit: no method without memory guarantees fewer.
     notes
         What the table leaves out, and why; which rows are not optimal.
+    measured
+        Methods that are shown below the rows and never ranked: no useful number of rounds is proved for them.
     """
 
     rows: tuple[Row, ...]
@@ -119,6 +163,7 @@ class Table:
     unit: str = ""
     limits: Limits = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    measured: tuple[Measured, ...] = ()
 
     @property
     def goals(self) -> tuple[str, ...]:
@@ -152,9 +197,14 @@ class Table:
         raise ValueError(msg)
 
     def to_records(self) -> list[dict[str, Any]]:
-        """Return plain dictionaries, ready for pandas or JSON."""
+        """Return plain dictionaries, ready for pandas or JSON.
+
+        Those of ``measured`` come last: their status is ``"measured"``, and None stands for what is not proved of them.
+        """
         best = [self.best_for(goal) for goal in self.goals]
-        return [{**row.record(), "best": any(row is one for one in best)} for row in self.rows]
+        ranked = [{**row.record(), "best": any(row is one for one in best)} for row in self.rows]
+        unknown = dict.fromkeys(name for record in ranked for name in record)
+        return [*ranked, *({**unknown, **row.record()} for row in self.measured)]
 
     def to_pandas(self) -> Any:
         """Return the records as a ``pandas.DataFrame``; pandas is not among the dependencies."""
@@ -165,15 +215,17 @@ class Table:
     def __repr__(self) -> str:
         lines = [self.title]
         for goal in self.goals:
-            lines += ["", f"goal {goal}", *self._lines(goal)] if len(self.goals) > 1 else ["", *self._lines(goal)]
+            lines += ["", f"goal {goal}"] if len(self.goals) > 1 else [""]
+            lines += _lines(self._cells(goal))
+        if self.measured:
+            lines += ["", _MEASURED_TITLE, *_lines(self._measured_cells())]
         return "\n".join([*lines, "", *self._legend()])
 
     def _repr_html_(self) -> str:
         parts = [f"<p>{html.escape(self.title)}</p>"]
-        for goal in self.goals:
-            header, *rows = self._cells(goal)
-            body = [_html_row(header, "th"), *(_html_row(row, "td") for row in rows)]
-            parts.append(f"<table><caption>goal {html.escape(goal)}</caption>{''.join(body)}</table>")
+        parts += [_html_table(f"goal {goal}", self._cells(goal)) for goal in self.goals]
+        if self.measured:
+            parts.append(_html_table(_MEASURED_TITLE, self._measured_cells()))
         parts += [f"<p>{html.escape(line)}</p>" for line in self._legend()]
         return "".join(parts)
 
@@ -193,11 +245,9 @@ class Table:
         rows = [[cell(row, name) for name in self.columns] for row in self.of_goal(goal)]
         return [[" ", *self.columns], *([mark, *row] for mark, row in zip(marks, rows, strict=True))]
 
-    def _lines(self, goal: str) -> list[str]:
-        cells = self._cells(goal)
-        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-        left = [True, *(name in _WORDS for name in self.columns)]
-        return [_aligned(row, widths, left) for row in cells]
+    def _measured_cells(self) -> list[list[str]]:
+        """Return the header and the rows of the measured methods as text, without a mark."""
+        return [[" ", *_MEASURED_COLUMNS], *([" ", *map(row.cell, _MEASURED_COLUMNS)] for row in self.measured)]
 
     def _edge(self, goal: str) -> float:
         """Return the most floats that a plot shows."""
@@ -252,14 +302,14 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Case:
+class Case(Generic[T]):
     """A row to be made: its name while it is solved, and what solves it."""
 
     name: str
-    make: Callable[[], Row]
+    make: Callable[[], T]
 
 
-def solve_cases(cases: Sequence[Case], on_progress: Progress | None = None) -> tuple[list[Row], list[str]]:
+def solve_cases(cases: Sequence[Case[T]], on_progress: Progress | None = None) -> tuple[list[T], list[str]]:
     """Solve cases one after the other; return their rows, and why others have none.
 
     ``on_progress`` is called with the number of rows done, of all rows, and the name of the next before each is solved.
@@ -269,7 +319,7 @@ def solve_cases(cases: Sequence[Case], on_progress: Progress | None = None) -> t
         msg = f"on_progress must be a function, got {on_progress!r}"
         raise TypeError(msg)
     report = on_progress or (lambda done, total, name: None)
-    rows: list[Row] = []
+    rows: list[T] = []
     left_out: list[str] = []
     for done, case in enumerate(cases):
         report(done, len(cases), case.name)
@@ -295,6 +345,8 @@ def _short(value: float) -> str:
     return f"{value:.0f}" if value == round(value) or value >= 1e4 else f"{value:.6g}"
 
 
+_MEASURED_TITLE = "measured, not ranked: runs need far fewer rounds than the proved worst case"
+_MEASURED_COLUMNS = ("method", "seeds", "sketch", "k", "setup", "client", "server")
 # Columns of words, aligned to the left; all others are numbers.
 _WORDS = ("method", "stepsize", "seeds", "sketch", "status", "note")
 _FORMATS: dict[str, Callable[[Any], str]] = {
@@ -306,6 +358,7 @@ _FORMATS: dict[str, Callable[[Any], str]] = {
     "printed": _short,
     "client": _short,
     "server": _short,
+    "setup": _short,
     "share of limit": lambda value: f"{100.0 * value:.1f}%",
     "gap": lambda value: f"{value:.0e}",
     "times the rounds": lambda value: f"{value:.3f}x",
@@ -314,13 +367,29 @@ _FORMATS: dict[str, Callable[[Any], str]] = {
 
 def cell(row: Row, name: str) -> str:
     """Return a cell of the text: empty for None."""
-    value = row.more[name] if name in row.more else getattr(row, name.replace(" ", "_"))
+    return _text(name, row.more[name] if name in row.more else getattr(row, name.replace(" ", "_")))
+
+
+def _text(name: str, value: Any) -> str:
     return "" if value is None else _FORMATS.get(name, str)(value)
+
+
+def _lines(cells: Sequence[Sequence[str]]) -> list[str]:
+    """Return the lines of a table, the header first and the mark in the first column."""
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    left = [True, *(name in _WORDS for name in cells[0][1:])]
+    return [_aligned(row, widths, left) for row in cells]
 
 
 def _aligned(row: Sequence[str], widths: Sequence[int], left: Sequence[bool]) -> str:
     parts = zip(row, widths, left, strict=True)
     return " ".join(f"{text:<{width}}" if to_left else f"{text:>{width}}" for text, width, to_left in parts).rstrip()
+
+
+def _html_table(caption: str, cells: Sequence[Sequence[str]]) -> str:
+    header, *rows = cells
+    body = [_html_row(header, "th"), *(_html_row(row, "td") for row in rows)]
+    return f"<table><caption>{html.escape(caption)}</caption>{''.join(body)}</table>"
 
 
 def _html_row(cells: Sequence[str], tag: str) -> str:

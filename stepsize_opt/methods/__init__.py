@@ -23,12 +23,12 @@ from stepsize_opt.methods.steps import (
 from stepsize_opt.methods.feedback import (
     FLOOR as FLOOR,
     RUNNING as RUNNING,
-    WORST_CASE_RATE as WORST_CASE_RATE,
     Feedback as Feedback,
     FeedbackClient as FeedbackClient,
     FeedbackMessage as FeedbackMessage,
     FeedbackServer as FeedbackServer,
     MeasuredStepsize as MeasuredStepsize,
+    default_floats as default_floats,
     exchange as exchange,
     largest as largest,
 )

@@ -52,7 +52,6 @@ from stepsize_solvers.programs import Indices, Matrix, Vector
 MEASURED, SUFFICIENT = 0.2, 0.01
 SETTLED = 0.25  # a step with ρ ≤ ¼‖s‖ is rejected for its length alone
 FLOOR = 0.5  # c does not fall below it for a ρ that is too large
-WORST_CASE_RATE = 2.0 * SUFFICIENT * FLOOR  # of a step that is accepted, in units of the rate of the stepsize L⁻¹
 _CEILING = 1e6  # keeps c finite where f falls for ever
 _GROWTH, _SHRINK = 1.1, 0.5
 _SHARE = 20  # k of ``from_client`` is d/20: better than d/4 for feedback and for EF21 on nearly all data sets
@@ -143,6 +142,11 @@ def _leading(L: Matrix, rank: int) -> LowRankPlusDiagonal:
         )
         raise ValueError(msg)
     return LowRankPlusDiagonal(V[:, -rank:] * np.sqrt(w[-rank:] - rest), rest)
+
+
+def default_floats(d: int) -> int:
+    """Return the k of ``Feedback.from_client``."""
+    return max(1, d // _SHARE)
 
 
 def _floats_of(L: Any, more: int) -> int:
@@ -252,7 +256,7 @@ class Feedback:
         matrix = matrix.toarray() if sparse.issparse(matrix) else matrix
         d = len(matrix)
         metric = matrix if whole_number("rank", rank) >= d else _leading(matrix, rank)
-        chosen = max(1, d // _SHARE) if k is None else k
+        chosen = default_floats(d) if k is None else k
         estimate = EstimatedSmoothness(metric, 1.0, "the metric of one client")
         return Feedback(estimate, chosen, clients, one_client=True)
 

@@ -162,7 +162,7 @@ def _directions(L: Matrix) -> list[tuple[str, Structure]]:
     ]
 
 
-def _solved(cases: list[Case], on_progress: Progress | None) -> list[Row]:
+def _solved(cases: list[Case[Row]], on_progress: Progress | None) -> list[Row]:
     """Return the rows of all cases; raise Unproved for one that float64 does not prove."""
     rows, left_out = solve_cases(cases, on_progress)
     if left_out:

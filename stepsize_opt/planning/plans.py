@@ -19,12 +19,12 @@ from stepsize_opt.goals import (
 from stepsize_opt.inputs import items, positive_number
 from stepsize_opt.limit import compression_limit, optimal_method, read_limit
 from stepsize_opt.methods import (
-    WORST_CASE_RATE,
     CompressedStep,
     DetCGD1,
     DetCGD2,
     Feedback,
     Method,
+    default_floats,
 )
 from stepsize_opt.node import optimal_stepsize
 from stepsize_opt.planning.questions import Budget, Problem, read_solving
@@ -32,7 +32,7 @@ from stepsize_opt.proofs import Unproved, exp_up
 from stepsize_opt.records import completed
 from stepsize_opt.sketches import Identity, RandK, Sketch
 from stepsize_opt.smoothness import NeedsDense
-from stepsize_opt.tables import Case, Progress, Row, Table, best_first, solve_cases
+from stepsize_opt.tables import Case, Measured, Progress, Row, Table, best_first, solve_cases
 from stepsize_solvers.programs import Status
 
 _SHARES = (0.25, 0.5, 1.0)  # of the floats per round that are allowed: the k of the table, besides k = 1
@@ -44,8 +44,8 @@ _INDEPENDENT: tuple[tuple[Method, Shape], ...] = (
 
 
 _COLUMNS = ("method", "stepsize", "seeds", "sketch", "rounds", "floats", "client", "server", "share of limit")
-WORST_CASE = "worst case"
 _WORK = "client, server: multiplications per round beyond the gradient"
+_MEASURED = "k, setup: floats of each client per round, at most, and before the first unless everybody knows L"
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,11 +92,12 @@ def plan(
     """Tell which method to run: rounds, floats sent, work and efficiency of each, and the best within a budget.
 
     The rows are gradient descent, det-CGD1 (with the best descent metric, and for ``"descent"`` under the paper's
-    condition), det-CGD2 and the subspace method, with k = 1 and with a quarter, half and all of the floats allowed, and
-    ``Feedback`` with its worst case for the largest k.  Clients with shared seeds have the rows of one node, and
-    det-CGD1 and det-CGD2 with independent draws and the largest k in addition.  For a large L that is not formed, the
-    rows are those that need no d×d matrix: gradient descent, det-CGD1 with a diagonal D, and for a dense factor
-    det-CGD1 and det-CGD2 with a full D (``descent``) and the subspace method.
+    condition), det-CGD2 and the subspace method, with k = 1 and with a quarter, half and all of the floats allowed.
+    Clients with shared seeds have the rows of one node, and det-CGD1 and det-CGD2 with independent draws and the
+    largest k in addition.  For a large L that is not formed, the rows are those that need no d×d matrix: gradient
+    descent, det-CGD1 with a diagonal D, and for a dense factor det-CGD2 with a full D (``descent``) and the subspace
+    method.  ``Feedback`` is not ranked: it stands below the rows, in ``measured``, with the k of ``from_client`` or the
+    largest that is allowed.
 
     Parameters
     ----------
@@ -157,14 +158,16 @@ def plan(
     cases = [case for one in targets for case in Rows(given, one, settings).cases(laws, ks, allowed.rounds)]
     rows, left_out = solve_cases(cases, on_progress)
     reached: dict[str, tuple[tuple[float, int], ...]] = {target.goal: _limits(given, target, ks) for target in targets}
-    notes = [*([given.note] if given.note else []), *left_out, *_notes(given, targets, laws, rows)]
+    measured, not_measured = solve_cases([*_feedback(given, max(ks))])
+    notes = [*([given.note] if given.note else []), *left_out, *not_measured, *_notes(given, targets, laws, rows)]
     unbounded = [name for name in goals if not reached[name]]
     reason = "no finite bound is proved; with a sparse factor of L it needs a dense matrix"
     notes += [f"the limit for goal={name!r} is left out: {reason}" for name in unbounded]
     rows = [row for target in targets for row in _sorted(rows, target.goal, allowed, given.senders)]
     senders = "one node" if given.senders == 1 else f"{given.senders} clients"
     title = f"Plan for d = {given.d}, {senders}, {allowed}"
-    return Table(tuple(rows), _COLUMNS, title, limits=reached, notes=(_WORK, *notes))
+    notes = [_WORK, *([_MEASURED] if measured else []), *notes]
+    return Table(tuple(rows), _COLUMNS, title, limits=reached, notes=tuple(notes), measured=tuple(measured))
 
 
 def _sorted(rows: Sequence[Row], goal: str, budget: Budget, senders: int) -> list[Row]:
@@ -183,12 +186,10 @@ def _sorted(rows: Sequence[Row], goal: str, budget: Budget, senders: int) -> lis
 
 def _notes(given: Problem, targets: Sequence[Target], laws: Sequence[Sketch], rows: Sequence[Row]) -> Iterator[str]:
     """Yield what the table leaves out, and which rows are not optimal."""
-    unfinished = [row for row in rows if row.status not in (Status.OPTIMAL.value, WORST_CASE)]
+    unfinished = [row for row in rows if row.status != Status.OPTIMAL.value]
     if unfinished:
         kinds = ", ".join(sorted({row.status for row in unfinished}))
         yield f"{len(unfinished)} of {len(rows)} rows rest on a D above the tolerance ({kinds}): their rounds hold"
-    if any(row.status == WORST_CASE for row in rows):
-        yield "feedback: the rounds are its worst case, in every run; how many it needs is measured, not proved"
     if not laws:
         yield (
             "det-CGD1 and det-CGD2 with rand-k are left out: it sends at least one float per round, more than the "
@@ -210,7 +211,7 @@ class Rows:
     target: Target
     solving: dict[str, Any]
 
-    def cases(self, laws: Sequence[Sketch], ks: Sequence[float], rounds: int | None) -> Iterator[Case]:
+    def cases(self, laws: Sequence[Sketch], ks: Sequence[float], rounds: int | None) -> Iterator[Case[Row]]:
         """Yield the rows of the goal, for sketches, floats per round, and rounds within which k is wanted."""
         given, goal = self.given, self.target.goal
         aim = goal_class(goal)
@@ -236,10 +237,6 @@ class Rows:
             yield self.subspace(k)
             if has_momentum(goal):
                 yield self.subspace(k, momentum=True)
-        # In each round a client sends k entries, their k places at half a float each, and a value of f.
-        entries = min(given.d, int((max(ks) - 1.0) / 1.5))
-        if entries >= 1:
-            yield self.feedback(entries)
         if laws and given.clients and aim.is_determinant and given.delta_inf is not None:
             # They need orders of magnitude more in all, and most with small k: one k shows it, and a solve takes
             # seconds.
@@ -255,7 +252,7 @@ class Rows:
         goal: GoalName,
         structure: Shape = "full",
         name: str | None = None,
-    ) -> Case:
+    ) -> Case[Row]:
         """Return the row of a stepsize for one sketch."""
 
         def make() -> Row:
@@ -268,7 +265,7 @@ class Rows:
         shown = name or method.name
         return Case(f"{shown}, {label}, {sketch}", make)
 
-    def subspace(self, k: float, momentum: bool = False) -> Case:
+    def subspace(self, k: float, momentum: bool = False) -> Case[Row]:
         """Return the row of the subspace method."""
 
         def make() -> Row:
@@ -290,27 +287,7 @@ class Rows:
 
         return Case(f"subspace method{' with momentum' if momentum else ''}, k = {k:g}", make)
 
-    def feedback(self, k: int) -> Case:
-        """Return the row of feedback with its worst case."""
-
-        def make() -> Row:
-            feedback = Feedback(self.given.L, k, clients=self.given.senders)
-            rate = WORST_CASE_RATE * compression_limit(self.given.L, self.given.d, **self.target.arguments).value
-            return self.row(
-                "feedback",
-                "measured",
-                rate,
-                feedback.rounds(self.target.rounds(rate)),
-                sketch=f"top-{k}",
-                k=1.5 * k + 1.0,
-                status=WORST_CASE,
-                result=feedback,
-                compressor=feedback,
-            )
-
-        return Case(f"feedback, k = {k}", make)
-
-    def independent(self, method: Method, structure: Shape, sketch: Sketch) -> Case:
+    def independent(self, method: Method, structure: Shape, sketch: Sketch) -> Case[Row]:
         """Return the row of clients whose draws are independent."""
         given, target = self.given, self.target
         numbers = {"epsilon2": target.accuracy, "initial_gap": target.initial_gap, "delta_inf": given.delta_inf}
@@ -340,16 +317,42 @@ class Rows:
         )
 
 
+def _feedback(given: Problem, most: float) -> Iterator[Case[Measured]]:
+    """Yield feedback with at most so many floats per round and client.
+
+    A client sends k entries, their k places at half a float each, and a value of f.
+    """
+    k = min(default_floats(given.d), int((most - 1.0) / 1.5))
+
+    def make() -> Measured:
+        given.L.orthonormal_directions("eigenvectors")  # refused where float64 does not prove them
+        feedback = Feedback(given.L, k, clients=given.senders)
+        work = given.L.multiplications(given.d)
+        return Measured(
+            method="feedback",
+            sketch=f"top-{k}",
+            seeds=given.sharing,
+            k=1.5 * k + 1.0,
+            setup=feedback.setup_floats.mean,
+            client=work,
+            server=work,
+            compressor=feedback,
+        )
+
+    if k >= 1:
+        yield Case(f"feedback, k = {k}", make)
+
+
 def _work(method: str, stepsize: str, given: Problem, k: float) -> tuple[float, float]:
     """Return the multiplications per round of a client and of the server beyond the gradient.
 
     det-CGD1: the server multiplies D, of which it needs k columns.  det-CGD2: a client needs k rows of D∇f.  Subspace:
-    k directions on both sides, feedback: all of them.  A diagonal D or γI has one number a coordinate.  The D and the
+    k directions on both sides.  A diagonal D or γI has one number a coordinate.  The D and the
     directions of a large L are applied as a whole, by two products with a factor of r columns.
     """
     if stepsize in ("γI", "diagonal"):
         return (k, 0.0) if method == DetCGD2.name else (0.0, k)
-    product = given.L.multiplications(given.d if method == "feedback" else k)
+    product = given.L.multiplications(k)
     if method == DetCGD1.name:
         return 0.0, product
     return product, 0.0 if method == DetCGD2.name else product

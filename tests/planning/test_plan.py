@@ -62,7 +62,7 @@ def _row(answer: Table, method: str, stepsize: str, k: float = 1.0) -> Any:
 
 def test_rows_are_those_of_the_functions_behind_them() -> None:
     answer = plan(L, 1, **ASKED)
-    assert all(isinstance(row.k, int) for row in answer.rows if row.method != "feedback")
+    assert all(isinstance(row.k, int) for row in answer.rows)
     sketch = RandK(3, 1)
     paper = optimal_stepsize(L, sketch)
     scalar = optimal_stepsize(L, sketch, structure="scalar")
@@ -97,9 +97,6 @@ def test_no_row_needs_fewer_rounds_than_the_limit(goal: str) -> None:
     rounds = dict(answer.limits[goal])
     assert len(answer.rows) >= 8
     for row in answer.rows:
-        if row.method == "feedback":  # its k is between two of the table
-            assert row.status == "worst case" and row.rounds > max(rounds.values())
-            continue
         if row.stepsize == "momentum":  # it has memory
             assert row.share_of_limit is None and row.result.momentum
             continue
@@ -241,7 +238,6 @@ def test_an_l_that_is_not_formed_has_the_rows_of_the_dense_one() -> None:
         ("GD", "γI"),
         ("det-CGD1", "diagonal"),
         ("det-CGD2", "optimal"),
-        ("feedback", "measured"),
         ("subspace", "optimal"),
     }
     for row in large.rows:
@@ -259,9 +255,6 @@ def test_every_row_of_a_large_plan_runs() -> None:
     g = rng.standard_normal(40)
     f = Quadratic(_thin().todense(), g)
     for row in answer.rows:
-        if isinstance(row.compressor, Feedback):  # not a random linear map, whose mean could be compared
-            assert run_feedback(f, row.compressor, rounds=400).values[-1] < 1e-6
-            continue
         compressor, total = row.compressor, np.zeros(40)
         for _ in range(1000):
             draw = compressor.draw(rng)
@@ -270,6 +263,24 @@ def test_every_row_of_a_large_plan_runs() -> None:
             D = row.result.D
             # The mean of 1000 draws, whose deviation is about √((d/k − 1)/1000) of each coordinate.
             assert np.linalg.norm(total / 1000 - D @ g) < 0.5 * np.linalg.norm(D @ g)
+    (feedback,) = answer.measured
+    assert run_feedback(f, feedback.compressor, rounds=400).values[-1] < 1e-6
+
+
+def test_feedback_is_shown_below_the_rows_and_never_ranked() -> None:
+    clients = [_thin().todense(), np.eye(40)]
+    answer = plan(clients, Budget(10, total=1e12), goal=("descent", "euclidean"), **ASKED)
+    (feedback,) = answer.measured
+    assert isinstance(feedback.compressor, Feedback) and feedback.compressor.clients == 2
+    assert (feedback.sketch, feedback.k, feedback.setup, feedback.seeds) == ("top-2", 4.0, 820.0, "shared")
+    assert "feedback" not in {row.method for row in answer.rows}
+    *_, record = answer.to_records()
+    assert (record["method"], record["status"], record["best"]) == ("feedback", "measured", False)
+    assert all(record[name] is None for name in ("goal", "rate", "rounds", "floats", "within_budget"))
+    block = repr(answer).split("\n\n")[3].splitlines()
+    assert block[0].startswith("measured, not ranked") and block[2].split()[0] == "feedback"
+    assert plan(clients, 3, **ASKED).measured[0].sketch == "top-1"
+    assert plan(clients, 2, **ASKED).measured == ()  # one entry with its place and a value of f are 2.5 floats
 
 
 @pytest.mark.slow
@@ -303,7 +314,6 @@ def test_other_goals_of_a_large_plan_are_those_of_the_dense_one(goal: str) -> No
     assert {(r.method, r.stepsize) for r in large.rows} == {
         ("GD", "γI"),
         ("det-CGD1", "diagonal"),
-        ("feedback", "measured"),
         ("subspace", "optimal"),
         *([("subspace", "momentum")] if goal == "linear" else []),
     }
@@ -349,8 +359,8 @@ def test_notes_name_a_gap_that_was_found_and_rows_that_are_not_finished() -> Non
     assert note.endswith("is f(0) minus the smallest value found")
     assert len(plan(f, 2, epsilon2=1e-3, initial_gap=1.0).notes) == 1  # what the columns of work count
     big = random_smoothness(np.random.default_rng(1), 12, 1e4)
-    _, note, feedback = plan(big, 6, solving={"time_limit": 1e-9}, **ASKED).notes
-    assert feedback.startswith("feedback: the rounds are its worst case")
+    _, feedback, note = plan(big, 6, solving={"time_limit": 1e-9}, **ASKED).notes
+    assert feedback.startswith("k, setup: floats of each client")
     assert "rows rest on a D above the tolerance (user_limit): their rounds hold" in note
 
 
@@ -358,7 +368,8 @@ def test_a_method_without_directions_is_left_out() -> None:
     """One that refuses must not take the others with it."""
     U = (np.random.default_rng(64).random((64, 64)) < 0.3) / 8.0
     answer = plan(LowRankPlusDiagonal(U, 1e-12), 16, goal="euclidean", **ASKED)
-    assert {row.method for row in answer.rows} == {"GD", "det-CGD1"}
+    assert {row.method for row in answer.rows} == {"GD", "det-CGD1"} and answer.measured == ()
+    assert any(note.startswith("feedback, k = 3 is left out: ") for note in answer.notes)
     assert any("subspace method, k = 16 is left out: L, or the columns of U" in note for note in answer.notes)
 
 
