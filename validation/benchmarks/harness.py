@@ -75,7 +75,8 @@ def main(studies: Sequence[Study], arguments: Sequence[str] | None = None) -> in
             if one.name not in worst or one.ratio >= worst[one.name].ratio:
                 worst[one.name] = one
     if args.output:
-        command = f"PYTHONPATH=validation python -m benchmarks.{Path(sys.argv[0]).stem} --only {' '.join(args.only)}"
+        only = " ".join(args.only) + (" --quick" if args.quick else "")
+        command = f"PYTHONPATH=validation python -m benchmarks.{Path(sys.argv[0]).stem} --only {only}"
         text = pd.DataFrame(values).to_csv(index=False, float_format="%.4g")
         args.output.write_text(f"{origin(command)}\n{text}", encoding="utf-8")
     print(
