@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from scipy import sparse
 
 from shared.clients import TARGETS, judged, problem_of, random_clients
 from shared.lagrangian import lifted_optimum
@@ -328,42 +327,6 @@ def test_a_result_is_shown_and_saved(tmp_path: Path) -> None:
         result.D[0, 0] = 1.0
 
 
-CLIENTS, SKETCH = random_clients(3, 2, 0), RandK(3, 1)
-
-
-@pytest.mark.parametrize(
-    ("clients", "sketch", "options", "error", "message"),
-    [
-        (CLIENTS[0], SKETCH, {}, ValueError, r"for one client pass \[L\]"),
-        (sparse.csr_array(CLIENTS[0]), SKETCH, {}, ValueError, r"for one client pass \[L\]"),
-        ("L.npy", SKETCH, {}, TypeError, "smoothness must be the list of the clients' matrices, got"),
-        ([], SKETCH, {}, ValueError, "at least one matrix"),
-        ([CLIENTS[0], np.eye(2)], SKETCH, {}, ValueError, r"smoothness\[1\] is 2×2"),
-        ([CLIENTS[0], np.diag([1.0, -1.0, 1.0])], SKETCH, {}, ValueError, r"smoothness\[1\] must be positive semi"),
-        (CLIENTS, None, {}, TypeError, "sketch must be a Sketch such as RandK"),
-        (CLIENTS, ["randk:1", "randk:1"], {}, TypeError, "sketch must be a Sketch such as RandK"),
-        (CLIENTS, [SKETCH] * 3, {}, ValueError, "one for each of the 2 clients, got 3"),
-        (CLIENTS, RandK(4, 1), {}, ValueError, "sketch is for d=4"),
-        (CLIENTS, SKETCH, {"mean_smoothness": np.diag([1.0, 1.0, 0.0])}, ValueError, "mean_smoothness is singular"),
-        (CLIENTS, SKETCH, {"epsilon2": 0.0}, ValueError, "epsilon2 must be a finite positive number"),
-        (CLIENTS, SKETCH, {"delta_inf": -1.0}, ValueError, "delta_inf must be a finite number of at least 0"),
-        (CLIENTS, SKETCH, {"algorithm": "det-CGD3"}, ValueError, "algorithm must be one of"),
-        (CLIENTS, SKETCH, {"goal": "convex"}, ValueError, "goal must be one of 'paper', 'descent'"),
-        (CLIENTS, SKETCH, {"goal": "convex", "seeds": "shared"}, ValueError, "goal must be one of 'paper', 'descent'"),
-        (CLIENTS, SKETCH, {"goal": "descent"}, ValueError, "goal='descent' goes with seeds='shared'"),
-        (CLIENTS, SKETCH, {"seeds": "same"}, ValueError, "seeds must be one of 'independent', 'shared', got 'same'"),
-        (CLIENTS, [SKETCH, RandK(3, 2)], {"seeds": "shared"}, ValueError, "seeds='shared' takes one sketch for all"),
-        (CLIENTS, SKETCH, {"iterations": 0}, ValueError, "iterations must be a whole number"),
-        (CLIENTS, SKETCH, {"solver": "nobody"}, ValueError, "is unknown"),
-    ],
-)
-def test_errors_name_the_argument(
-    clients: Any, sketch: Any, options: dict[str, Any], error: type[Exception], message: str
-) -> None:
-    with pytest.raises(error, match=message):
-        solve(clients, sketch, **options)
-
-
 # ---------------------------------------------------------------- shared seeds: n clients are one node
 
 
@@ -413,16 +376,6 @@ def test_a_given_number_of_rounds(K: int, status: str) -> None:
     result = optimal_distributed_stepsize(random_clients(5, 3, 0), RandK(5, 1), seeds="shared", iterations=K, **SHARED)
     assert result.status == status and result.K == max(K, 41)
     assert ("too small under the condition" in result.message) == (status == "infeasible")
-
-
-@pytest.mark.parametrize("seeds", ["shared", "independent"])
-def test_options_are_those_of_the_solver(seeds: Any) -> None:
-    with pytest.raises(ValueError, match="unknown native option reduce"):
-        solve_five(seeds=seeds, options={"reduce": False})
-
-
-def solve_five(**arguments: Any) -> DistributedResult:
-    return optimal_distributed_stepsize(random_clients(5, 3, 0), RandK(5, 1), **SHARED, **arguments)
 
 
 def test_a_result_for_independent_seeds_tells(tmp_path: Path) -> None:

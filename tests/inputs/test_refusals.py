@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 from scipy import sparse
+from scipy.sparse.linalg import aslinearoperator
 
 from stepsize_opt import (
     BernQ,
@@ -16,7 +18,9 @@ from stepsize_opt import (
     Budget,
     CompressedStep,
     DiagonalSketch,
+    Direction,
     EstimatedSmoothness,
+    Feedback,
     FiniteSketch,
     Gaussian,
     Identity,
@@ -26,13 +30,16 @@ from stepsize_opt import (
     RandK,
     SystematicSampling,
     certify,
+    compare,
     compare_distributed,
     compression_limit,
+    optimal_distributed_stepsize,
     optimal_method,
     optimal_stepsize,
     parse_sketch,
     plan,
     smoothness,
+    to_cvxpy,
 )
 from stepsize_opt.methods import DetCGD1, get_method
 from stepsize_opt.problems import (
@@ -46,8 +53,9 @@ from stepsize_opt.problems import (
     find_infimum,
 )
 from stepsize_opt.results import StepsizeResult
-from stepsize_validation import check_rate, distributed_lambda, run
-from stepsize_validation.data import federated_logistic, random_smoothness, with_spectrum
+from stepsize_validation import check_rate, distributed_lambda, run, run_feedback
+from stepsize_validation.data import Dataset, federated_logistic, random_smoothness, split, with_spectrum
+from stepsize_validation.table1 import communication_table
 
 # The signatures are wrong on purpose.
 # mypy: disable-error-code="arg-type, call-arg, call-overload, operator, list-item, type-var"
@@ -73,6 +81,66 @@ DRAW3: Any = STEP3.draw(np.random.default_rng(0))
 F = Quadratic(L, np.ones(2))
 HALF = Quadratic(np.eye(2), np.zeros(2))
 FLAT: dict[str, Any] = {"epsilon2": 1e-2, "initial_gap": 1.0}
+
+LINEAR: Any = optimal_stepsize(L, SKETCH, goal="linear", strong_convexity=L)
+CONVEX: Any = optimal_stepsize(L, SKETCH, goal="convex", momentum=True)
+MOVING: Any = optimal_method(L, 1, goal="convex", momentum=True)
+WITH_MOMENTUM: list[tuple[Any, Any]] = [(optimal_stepsize, SKETCH), (compression_limit, 1), (optimal_method, 1)]
+CHAIN = np.diag([1.0, 2.0, 3.0])
+SKEW: Any = np.array([[1e32, 9e15], [0.0, 1.0]])
+Q = np.array([[0.8, -0.6], [0.6, 0.8]])
+RAND_2 = RandK(6, 2)
+NEGATIVE_FACTOR: Any = LowRankPlusDiagonal(sparse.csr_array(-np.eye(6)), 1.0)
+RECORD = run(F, 1e-6 * np.eye(2), SKETCH, iterations=10, seeds=1)
+DATA = Dataset("four rows", np.ones((4, 2)), np.array([1.0, -1.0, 1.0, -1.0]))
+
+MATRICES: dict[str, Any] = {
+    "not square": np.ones((2, 3)),
+    "a vector": np.ones(2),
+    "empty": np.zeros((0, 0)),
+    "ragged": RAGGED,
+    "asymmetric": SKEW,
+    "sparse and asymmetric": sparse.csr_array(SKEW),
+    "indefinite": INDEFINITE,
+    "with a negative diagonal": [[1.0, 0.0], [0.0, -1.0]],
+    "singular": SINGULAR,
+    "with a zero diagonal": [[1.0, 0.0], [0.0, 0.0]],
+    "not finite": np.diag([1.0, np.nan]),
+    "sparse and not finite": sparse.csr_array(np.diag([1.0, np.inf])),
+    "sparse and not square": sparse.csr_array(np.ones((2, 3))),
+    "of another size": np.eye(3),
+    "masked": MASKED,
+    "masked in a row": [np.ma.array([1.0, 0.0], mask=[0, 1]), [0.0, 1.0]],
+}
+
+
+def solve(**arguments: Any) -> Any:
+    return optimal_stepsize(L, SKETCH, **arguments)
+
+
+def linear(M: Any, **arguments: Any) -> Any:
+    return solve(goal="linear", strong_convexity=M, **arguments)
+
+
+def large() -> Any:
+    return optimal_stepsize(LowRankPlusDiagonal(np.ones((2, 1)), np.ones(2)), SKETCH, structure="diagonal")
+
+
+def along(W: Any, **goal: Any) -> Any:
+    return optimal_stepsize(GRADED, RAND_2, structure=Direction(W), **goal)
+
+
+def clients(smoothness: Any = (L, 2.0 * L), sketch: Any = SKETCH, **options: Any) -> Any:
+    return optimal_distributed_stepsize(smoothness, sketch, **{**FLAT, "delta_inf": 0.1, **options})
+
+
+def planned(problem: Any = L, budget: Any = 1, **options: Any) -> Any:
+    return plan(problem, budget, **{**FLAT, **options})
+
+
+def ran(**arguments: Any) -> Any:
+    return run(Federated((F, F)), **{"D": 0.1 * L, "sketch": SKETCH, "iterations": 5, **arguments})
+
 
 REFUSALS: list[tuple[type[Exception], str, Callable[[], Any]]] = [
     # sketches
@@ -192,17 +260,203 @@ REFUSALS: list[tuple[type[Exception], str, Callable[[], Any]]] = [
     (ValueError, "start", lambda: find_infimum(HALF, np.zeros(3))),
     (ValueError, "iterations", lambda: find_infimum(HALF, iterations=-1)),
     (TypeError, "objective", lambda: find_federated_infimum(HALF)),
+    # one node
+    (TypeError, "L", lambda: optimal_stepsize(1j * L, SKETCH)),
+    (TypeError, "L", lambda: optimal_stepsize([["a", "b"], ["c", "d"]], SKETCH)),
+    (ValueError, "L", lambda: compare(INDEFINITE, SKETCH)),
+    (ValueError, "L", lambda: to_cvxpy(-L, SKETCH)),
+    (ValueError, "sketch", lambda: to_cvxpy(L, RandK(3, 1))),
+    (TypeError, "sketch", lambda: optimal_stepsize(L, 3)),
+    (ValueError, "sketch", lambda: optimal_stepsize(L, "nobody:1")),
+    (TypeError, "sketch", lambda: CompressedStep.of(L, "randk:1")),
+    (TypeError, "sketch", lambda: optimal_stepsize(CHAIN, 3, goal="linear", strong_convexity=0.5 * CHAIN)),
+    (ValueError, "sketch", lambda: optimal_stepsize(CHAIN, SKETCH, goal="linear", strong_convexity=0.5 * CHAIN)),
+    (TypeError, "sketch", lambda: to_cvxpy(CHAIN, 3, goal="linear", strong_convexity=0.5 * CHAIN)),
+    (ValueError, "sketch", lambda: to_cvxpy(CHAIN, SKETCH, goal="linear", strong_convexity=0.5 * CHAIN)),
+    (ValueError, "tol", lambda: solve(tol=0.0)),
+    (TypeError, "tol", lambda: solve(tol="small")),
+    (ValueError, "tolerance", lambda: solve(options={"tolerance": 1e-3})),
+    (TypeError, "options", lambda: solve(options="fast")),
+    (ValueError, "solver", lambda: solve(solver="gurobi")),
+    (ValueError, "n_jobs", lambda: solve(n_jobs=0)),
+    (ValueError, "structure", lambda: solve(structure="banded")),
+    (TypeError, "structure", lambda: solve(structure=L)),
+    (ValueError, "structure", lambda: solve(structure=BlockDiagonal((2, 3)))),
+    (ValueError, "W", lambda: solve(structure=Direction(np.eye(3)))),
+    (ValueError, "W", lambda: Direction(-L)),
+    (ValueError, "W", lambda: Direction(L, (1, 2))),
+    (ValueError, "W", lambda: Direction(L, (1, 1))),
+    (ValueError, "W", lambda: Direction([])),
+    (ValueError, "W", lambda: Direction(MASKED)),
+    (ValueError, "W", lambda: Direction([1.0, 0.0, 1.0])),
+    (ValueError, "W", lambda: Direction(np.ones(4), (2, 3))),
+    (TypeError, "todense", lambda: Direction(aslinearoperator(np.eye(4)))),
+    (ValueError, "sizes", lambda: BlockDiagonal(())),
+    (TypeError, "sizes", lambda: BlockDiagonal(3)),
+    (ValueError, "warm_start", lambda: solve(warm_start=optimal_stepsize(np.eye(5), RandK(5, 1)))),
+    (ValueError, "warm_start", lambda: solve(warm_start=large())),
+    (TypeError, "warm_start", lambda: solve(warm_start=L)),
+    (ValueError, "goal", lambda: solve(goal="trace")),
+    (ValueError, "momentum=True", lambda: solve(goal="convex")),
+    (ValueError, "momentum=True", lambda: certify(L, L, SKETCH, goal="convex")),
+    (ValueError, "momentum=True", lambda: to_cvxpy(L, SKETCH, goal="convex")),
+    (ValueError, "goal", lambda: compare(L, SKETCH, goal="convex")),
+    (ValueError, "strong_convexity", lambda: solve(goal="linear")),
+    (ValueError, "strong_convexity", lambda: solve(strong_convexity=1.0)),
+    (ValueError, "strong_convexity", lambda: linear(-1.0)),
+    (ValueError, "strong_convexity", lambda: linear(HUGE)),
+    (ValueError, "strong_convexity", lambda: linear(np.eye(3))),
+    (ValueError, "strong_convexity", lambda: linear(-L)),
+    (ValueError, "M", lambda: linear((1.0 + 2e-6) * L)),
+    (ValueError, "D", lambda: certify(np.eye(3), L, SKETCH)),
+    (ValueError, "D", lambda: certify(SKEW, L, SKETCH)),
+    (ValueError, "D", lambda: certify(L, L, SKETCH, structure="diagonal")),
+    (ValueError, "dual", lambda: certify(L, L, SKETCH, dual=MASKED)),
+    (ValueError, "dual", lambda: certify(L, L, SKETCH, dual=np.eye(3))),
+    (ValueError, "optimum", lambda: certify(L, L, SKETCH, optimum=LINEAR)),
+    (ValueError, "optimum", lambda: certify(L, L, SKETCH, optimum=large())),
+    (TypeError, "optimum", lambda: certify(L, L, SKETCH, optimum=L)),
+    (ValueError, "dual", lambda: certify(L, L, SKETCH, optimum=solve(), dual=L)),
+    (ValueError, "epsilon2", lambda: solve().iterations(-1.0, 1.0)),
+    (TypeError, "initial_gap", lambda: solve().communication(1.0, "much")),
+    (ValueError, "epsilon2", lambda: LINEAR.iterations(1e-3, 2.0)),
+    (TypeError, "initial_gap", lambda: LINEAR.iterations(accuracy=1e-3)),
+    (ValueError, "accuracy", lambda: solve().iterations(accuracy=1e-3, initial_gap=1.0)),
+    (ValueError, "initial_gap", lambda: CONVEX.iterations(accuracy=1e-3, initial_gap=1.0)),
+    (ValueError, "initial_distance", lambda: CONVEX.iterations(accuracy=1e-3, initial_distance=np.ones(5))),
+    (TypeError, "initial_distance", lambda: CONVEX.iterations(accuracy=1e-3, initial_distance=["a", "b"])),
+    (ValueError, "D", lambda: large().tosparse()),
+    # momentum
+    *[(ValueError, "convex", partial(call, L, second, goal=goal, momentum=True))
+      for call, second in WITH_MOMENTUM for goal in ("paper", "descent", "euclidean")],
+    *[(ValueError, "strong_convexity", partial(call, L, second, goal="linear", momentum=True))
+      for call, second in WITH_MOMENTUM],
+    *[(ValueError, "M", partial(call, L, second, goal="linear", strong_convexity=2 * L, momentum=True))
+      for call, second in WITH_MOMENTUM],
+    *[(TypeError, "momentum", partial(call, L, second, goal="convex", momentum=0.9))
+      for call, second in WITH_MOMENTUM],
+    (ValueError, "strong_convexity", lambda: linear((Q * [1e-19, 1e-3]) @ Q.T, momentum=True)),
+    (ValueError, "updates", lambda: MOVING.decode(np.ones(1), np.array([0]))),
+    (ValueError, "shape", lambda: MOVING.start(np.ones(3))),
+    # an L that is never formed
+    (ValueError, "U", lambda: LowRankPlusDiagonal(np.ones(3), 1.0)),
+    (ValueError, "U", lambda: LowRankPlusDiagonal(np.ones((3, 0)), 1.0)),
+    (ValueError, "U", lambda: LowRankPlusDiagonal(np.full((3, 1), np.nan), 1.0)),
+    (ValueError, "U", lambda: LowRankPlusDiagonal(sparse.csr_array(np.full((3, 1), np.inf)), 1.0)),
+    (ValueError, "diagonal", lambda: LowRankPlusDiagonal(np.ones((3, 1)), 0.0)),
+    (ValueError, "diagonal", lambda: LowRankPlusDiagonal(np.ones((3, 1)), [1.0, 1.0])),
+    (ValueError, "diagonal", lambda: LowRankPlusDiagonal(np.ones((3, 1)), [1.0, 1.0, -1.0])),
+    (ValueError, "diagonal", lambda: LowRankPlusDiagonal(ROWS, RAGGED)),
+    (ValueError, "cut", lambda: LowRankPlusDiagonal(np.ones((2, 1)), 1.0, cut=np.inf)),
+    (TypeError, "cut", lambda: LowRankPlusDiagonal(np.ones((2, 1)), 1.0, cut="x")),
+    (ValueError, "dense", lambda: optimal_stepsize(GRADED, RAND_2)),
+    (ValueError, "dense", lambda: optimal_stepsize(GRADED, Gaussian(6, 3), structure="diagonal")),
+    (ValueError, "dense", lambda: optimal_stepsize(GRADED, RAND_2, structure="diagonal", goal="descent")),
+    (ValueError, "optimal_method", lambda: optimal_stepsize(GRADED, RAND_2, goal="descent")),
+    (ValueError, "optimal_method", lambda: optimal_stepsize(GRADED, Gaussian(6, 2))),
+    (ValueError, "dense U", lambda: optimal_stepsize(SPARSE_FACTOR, RAND_2, algorithm="det-CGD2")),
+    (ValueError, "negative", lambda: optimal_stepsize(NEGATIVE_FACTOR, RAND_2, structure="diagonal")),
+    (ValueError, "sketch", lambda: optimal_stepsize(GRADED, RandK(7, 3), structure="diagonal")),
+    (TypeError, "L", lambda: optimal_stepsize(aslinearoperator(np.eye(4)), RandK(4, 2))),
+    (ValueError, "W", lambda: Direction(GRADED, (2, 4))),
+    (ValueError, "W", lambda: along(np.ones(3))),
+    (TypeError, "vector", lambda: along(SPARSE_FACTOR)),
+    (TypeError, "vector", lambda: along(compression_limit(GRADED, 2).D)),
+    (ValueError, "dense", lambda: along(np.ones(6), goal="descent")),
+    (ValueError, "W", lambda: along(np.geomspace(1e-100, 1e100, 6))),
+    # clients
+    (ValueError, "L", lambda: clients(L)),
+    (ValueError, "L", lambda: clients(sparse.csr_array(L))),
+    (TypeError, "smoothness", lambda: clients("L.npy")),
+    (ValueError, "smoothness", lambda: clients([])),
+    (ValueError, r"smoothness\[1", lambda: clients([L, np.eye(3)])),
+    (ValueError, r"smoothness\[1", lambda: clients([L, np.diag([1.0, -1.0])])),
+    (TypeError, "sketch", lambda: clients(sketch=None)),
+    (TypeError, "sketch", lambda: clients(sketch=["randk:1", "randk:1"])),
+    (ValueError, "2 clients", lambda: clients(sketch=[SKETCH] * 3)),
+    (ValueError, "sketch", lambda: clients(sketch=RandK(4, 1))),
+    (ValueError, "mean_smoothness", lambda: clients(mean_smoothness=np.diag([1.0, 0.0]))),
+    (ValueError, "epsilon2", lambda: clients(epsilon2=0.0)),
+    (ValueError, "delta_inf", lambda: clients(delta_inf=-1.0)),
+    (ValueError, "algorithm", lambda: clients(algorithm="det-CGD3")),
+    (ValueError, "goal", lambda: clients(goal="convex")),
+    (ValueError, "goal", lambda: clients(goal="convex", seeds="shared")),
+    (ValueError, "seeds='shared", lambda: clients(goal="descent")),
+    (ValueError, "seeds", lambda: clients(seeds="same")),
+    (ValueError, "one sketch", lambda: clients(sketch=[SKETCH, RandK(2, 2)], seeds="shared")),
+    (ValueError, "iterations", lambda: clients(iterations=0)),
+    (ValueError, "iterations", lambda: clients(iterations=HUGE)),
+    (ValueError, "solver", lambda: clients(solver="nobody")),
+    (ValueError, "reduce", lambda: clients(options={"reduce": False})),
+    (ValueError, "reduce", lambda: clients(options={"reduce": False}, seeds="shared")),
+    # plans, tables and feedback
+    (ValueError, "budget", lambda: planned(budget=4)),
+    (ValueError, "budget", lambda: planned(budget=0)),
+    (ValueError, "goal", lambda: planned(goal="trace")),
+    (ValueError, "goal", lambda: planned(goal=())),
+    (ValueError, "epsilon2", lambda: planned(epsilon2=None)),
+    (ValueError, "initial_gap", lambda: planned(initial_gap=None)),
+    (ValueError, "sketches", lambda: planned(sketches=[RandK(4, 1)])),
+    (ValueError, "accuracy", lambda: planned(accuracy=1e-3)),
+    (ValueError, "strong_convexity", lambda: planned(strong_convexity=0.1)),
+    (ValueError, "epsilon2", lambda: planned(goal="linear", accuracy=1e-3, strong_convexity=0.1)),
+    (ValueError, "delta_inf", lambda: planned(delta_inf=0.1)),
+    (ValueError, "delta_inf", lambda: planned([L, L], delta_inf=-1.0)),
+    (ValueError, "shape", lambda: planned([L, np.eye(3)])),
+    (ValueError, "tolerance", lambda: planned(solving={"options": {"tolerance": 0.1}})),
+    (ValueError, "solving", lambda: planned(solving={"tolerance": 0.1})),
+    (ValueError, "tol", lambda: planned(solving={"tol": 0.0})),
+    (TypeError, "on_progress", lambda: planned(on_progress=3)),
+    (ValueError, "per_round", lambda: Budget(per_round=0.0)),
+    (ValueError, "total", lambda: Budget(total=-1.0)),
+    (ValueError, "rounds", lambda: Budget(rounds=0)),
+    (ValueError, "layers", lambda: communication_table(np.eye(3), (2, 2))),
+    (ValueError, "L", lambda: communication_table(L, (1, 1))),
+    (ValueError, "k", lambda: communication_table(np.eye(3), k=4)),
+    (ValueError, "q", lambda: communication_table(np.eye(3), q=0.0)),
+    (ValueError, "L", lambda: communication_table(np.diag([1.0, 0.0]))),
+    (ValueError, "k", lambda: Feedback(L, 3)),
+    (ValueError, "rule", lambda: Feedback(L, 1, rule="none")),
+    (ValueError, "places", lambda: Feedback(L, 1, places="all")),
+    (ValueError, "basis", lambda: Feedback(L, 1, basis="qr")),
+    (ValueError, "clients", lambda: Feedback(L, 1, clients=0)),
+    (ValueError, "gradient", lambda: Feedback(L, 1).client(0).message(np.zeros(3))),
+    (ValueError, "i", lambda: Feedback(L, 1, clients=2).client(2)),
+    (ValueError, "finite", lambda: Feedback(L, 1).server(np.zeros(2), math.nan)),
+    (ValueError, "clients", lambda: run_feedback(F, Feedback(L, 1, clients=2))),
+    (TypeError, "run_feedback", lambda: run(F, Feedback(L, 1), iterations=10)),
+    # runs
+    (TypeError, "sketch", lambda: run(F, 0.1 * L)),
+    (TypeError, "swapped", lambda: run(METHOD, F)),
+    (TypeError, "todense", lambda: run(F, large())),
+    (ValueError, "algorithm", lambda: ran(algorithm="SGD")),
+    *[(ValueError, "D", partial(ran, D=wrong))
+      for wrong in (np.eye(5), np.ones(2), -L, L + 1e-9 * np.eye(2, k=1), np.diag([1.0, np.nan]))],
+    (ValueError, "start", lambda: ran(start=np.zeros(3))),
+    (ValueError, "start", lambda: ran(start=[0.0, np.nan])),
+    (ValueError, "seed", lambda: ran(seed=-1)),
+    (ValueError, "seed", lambda: ran(seed=None)),
+    (ValueError, "sketch", lambda: ran(sketch=RandK(5, 1))),
+    (ValueError, "sketch", lambda: ran(sketch=[SKETCH] * 3)),
+    (ValueError, "client_seeds", lambda: ran(sketch=[SKETCH, RandK(2, 2)], client_seeds="common")),
+    (ValueError, "client_seeds", lambda: ran(sketch=[SKETCH, RandK(2, 2)], client_seeds="shared")),
+    (ValueError, "iterations", lambda: ran(iterations=0)),
+    (ValueError, "on_divergence", lambda: ran(on_divergence="ignore")),
+    (ValueError, "level", lambda: check_rate(RECORD, Infimum(0.0, 0.0), level=1.0)),
+    (ValueError, "goal", lambda: check_rate(RECORD, Infimum(0.0, 0.0), goal="descend")),
+    (ValueError, "goal", lambda: check_rate(RECORD, Infimum(0.0, 0.0), goal="convex")),
+    (ValueError, "rate", lambda: check_rate(RECORD, Infimum(0.0, 0.0), goal="linear")),
+    (ValueError, "rate", lambda: check_rate(RECORD, Infimum(0.0, 0.0), rate=-1.0)),
+    (TypeError, "infimum", lambda: check_rate(RECORD, 0.3)),
+    # data
+    (ValueError, "labels", lambda: Dataset("x", np.eye(2), np.array([0.0, 1.0]))),
+    (ValueError, "label", lambda: Dataset("x", np.eye(2), np.ones(3))),
+    (ValueError, "kind", lambda: split(DATA, 2, RNG, "alphabetical")),
+    (ValueError, "clients", lambda: split(DATA, 5, RNG)),
+    (ValueError, "b", lambda: LogisticRegression(np.eye(2), np.array([1.0, 2.0]), 0.1)),
     # what is no argument at all
     (TypeError, "L", lambda: optimal_stepsize(HUGE, SKETCH)),
-    (ValueError, "structure", lambda: optimal_stepsize(L, SKETCH, structure="foo")),
-    (TypeError, "warm_start", lambda: optimal_stepsize(L, SKETCH, warm_start=L)),
-    (ValueError, "option", lambda: optimal_stepsize(L, SKETCH, options={"tolerance": 1e-3})),
-    (ValueError, "n_jobs", lambda: optimal_stepsize(L, SKETCH, n_jobs=0)),
-    (ValueError, "diagonal", lambda: LowRankPlusDiagonal(ROWS, RAGGED)),
     (TypeError, "source", lambda: EstimatedSmoothness(L, 1.0, 3)),
-    (ValueError, "per_round", lambda: Budget(per_round=-1.0)),
-    (ValueError, "rounds", lambda: Budget(rounds=0)),
-    (TypeError, "on_progress", lambda: plan(L, 1, on_progress=3, **FLAT)),
     (TypeError, "path", lambda: StepsizeResult.load("")),
     (ValueError, "draw", lambda: METHOD.encode(np.ones(2), [2])),
     (ValueError, "draw", lambda: METHOD.encode(np.ones(2), RAGGED)),
@@ -216,7 +470,6 @@ REFUSALS: list[tuple[type[Exception], str, Callable[[], Any]]] = [
     (TypeError, "reg", lambda: LeastSquares(ROWS, np.ones(4), np.ones(2))),
     (TypeError, "rng", lambda: random_smoothness(0, 3, 10.0)),
     (ValueError, "eigenvalues", lambda: with_spectrum(RNG, L)),
-    (TypeError, "structure", lambda: optimal_stepsize(L, SKETCH, structure=L)),
     (ValueError, "check_distributed_rate", lambda: check_rate(run(Federated((F, F)), 0.1 * L, SKETCH, iterations=2))),
 ]  # fmt: skip
 
@@ -237,6 +490,12 @@ LISTS: list[tuple[str, Callable[[Any], Any]]] = [
     ("sketches", lambda bad: plan(L, 1, sketches=bad, **FLAT)),
     ("client_L", lambda bad: distributed_lambda(0.1 * L, L, bad, SKETCH, "det-CGD1")),
 ]
+
+
+@pytest.mark.parametrize("kind", MATRICES)
+def test_a_matrix_that_is_no_smoothness_matrix(kind: str) -> None:
+    with pytest.raises(ValueError, match=r"\bL\b"):
+        optimal_stepsize(MATRICES[kind], SKETCH)
 
 
 @pytest.mark.parametrize(("error", "argument", "call"), REFUSALS, ids=[argument for _, argument, _ in REFUSALS])

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 from scipy import sparse
-from scipy.sparse.linalg import aslinearoperator
 
 from shared.goals import GOALS, arguments_of
 from stepsize_opt import (
@@ -188,53 +186,6 @@ def test_the_matrix_is_a_linear_operator_and_does_not_change_with_its_arguments(
         np.testing.assert_array_equal(formed, dense)
     np.testing.assert_array_equal(matrix.diagonal(), dense.diagonal())
     assert matrix.trace() == 12.0 and matrix.rank == 2 and "rank=2" in repr(matrix)
-
-
-def along(W: Any, **goal: Any) -> Any:
-    return optimal_stepsize(L, RAND_5, structure=Direction(W), **goal)
-
-
-ERRORS: list[tuple[type[Exception], str, Callable[[], Any]]] = [
-    (ValueError, "U", lambda: LowRankPlusDiagonal(np.ones(3), 1.0)),
-    (ValueError, "U", lambda: LowRankPlusDiagonal(np.ones((3, 0)), 1.0)),
-    (ValueError, "U", lambda: LowRankPlusDiagonal(np.full((3, 1), np.nan), 1.0)),
-    (ValueError, "U", lambda: LowRankPlusDiagonal(sparse.csr_array(np.full((3, 1), np.inf)), 1.0)),
-    (ValueError, "diagonal", lambda: LowRankPlusDiagonal(np.ones((3, 1)), 0.0)),
-    (ValueError, "diagonal", lambda: LowRankPlusDiagonal(np.ones((3, 1)), [1.0, 1.0])),
-    (ValueError, "diagonal", lambda: LowRankPlusDiagonal(np.ones((3, 1)), [1.0, 1.0, -1.0])),
-    (ValueError, "cut", lambda: LowRankPlusDiagonal(np.ones((2, 1)), 1.0, cut=np.inf)),
-    (TypeError, "cut", lambda: LowRankPlusDiagonal(np.ones((2, 1)), 1.0, cut="x")),  # type: ignore[arg-type]
-    (ValueError, "dense", lambda: optimal_stepsize(L, RAND_5)),
-    (ValueError, "dense", lambda: optimal_stepsize(L, Gaussian(30, 3), structure="diagonal")),
-    (ValueError, "dense", lambda: optimal_stepsize(L, RAND_5, structure="diagonal", **GOALS["descent"])),
-    (ValueError, "optimal_method", lambda: optimal_stepsize(L, RAND_5, **GOALS["descent"])),
-    (ValueError, "optimal_method", lambda: optimal_stepsize(L, Gaussian(30, 2))),
-    (ValueError, "dense U", lambda: optimal_stepsize(SPARSE, RAND_5, algorithm="det-CGD2")),
-    (
-        ValueError,
-        "negative",
-        lambda: optimal_stepsize(LowRankPlusDiagonal(-SPARSE.U, 1.0), RAND_5, structure="diagonal"),
-    ),
-    (ValueError, "sketch", lambda: optimal_stepsize(L, RandK(7, 3), structure="diagonal")),
-    (TypeError, "L", lambda: optimal_stepsize(aslinearoperator(np.eye(4)), RandK(4, 2))),
-    (ValueError, "W", lambda: Direction([1.0, 0.0, 1.0])),
-    (TypeError, "todense", lambda: Direction(aslinearoperator(np.eye(4)))),
-    (ValueError, "W", lambda: Direction(L, (10, 20))),
-    (ValueError, "W", lambda: Direction(np.ones(4), (2, 3))),
-    (ValueError, "W", lambda: along(np.ones(3))),
-    (TypeError, "vector", lambda: along(SPARSE)),
-    (TypeError, "vector", lambda: along(compression_limit(L, 5).D)),
-    (ValueError, "dense", lambda: along(np.ones(30), **GOALS["descent"])),
-    (ValueError, "W", lambda: along(np.geomspace(1e-100, 1e100, 30))),
-]
-
-
-@pytest.mark.parametrize(("error", "part", "call"), ERRORS, ids=[part for _, part, _ in ERRORS])
-def test_refusals_name_the_argument_or_what_it_lacks(
-    error: type[Exception], part: str, call: Callable[[], Any]
-) -> None:
-    with pytest.raises(error, match=rf"\b{part}\b"):
-        call()
 
 
 def test_a_refusal_lists_what_every_solver_takes() -> None:

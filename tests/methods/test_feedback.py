@@ -248,30 +248,17 @@ def test_the_record_of_a_run() -> None:
     assert np.array_equal(record.accepted & record.checked, np.diff(record.values) < 0.0)
 
 
-def test_bad_input() -> None:
-    for arguments in ({"rule": "none"}, {"places": "all"}, {"basis": "qr"}, {"clients": 0}):
-        with pytest.raises(ValueError, match=next(iter(arguments))):
-            Feedback(np.eye(2), 1, **arguments)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="k must be"):
-        Feedback(np.eye(2), 3)
+def test_calls_out_of_turn() -> None:
     feedback = Feedback(np.eye(2), 1, clients=2)
     client, server = feedback.client(0), feedback.server(np.zeros(2), 1.0)
-    with pytest.raises(ValueError, match="from 0 to 1"):
-        feedback.client(2)
-    with pytest.raises(ValueError, match="shape"):
-        client.message(np.zeros(3))
-    with pytest.raises(ValueError, match="finite"):
-        feedback.server(np.zeros(2), math.nan)
-    with pytest.raises(ValueError, match="decide must follow proposal"):
+    with pytest.raises(ValueError, match="proposal"):
         server.decide(0.0)
     message = client.message(np.ones(2))
-    with pytest.raises(ValueError, match="2 clients, got 1"):
+    with pytest.raises(ValueError, match="2 clients"):
         server.proposal([message])
     server.proposal([message, message])
     with pytest.raises(ValueError, match="between two rounds"):
         server.state()
-    with pytest.raises(ValueError, match="clients of the Feedback"):
-        run_feedback(Quadratic(np.eye(2), np.ones(2)), feedback)
 
 
 def test_the_metric_of_one_client() -> None:

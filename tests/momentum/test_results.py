@@ -140,28 +140,6 @@ def test_the_update_is_the_formula() -> None:
     np.testing.assert_allclose(after.z, expected, rtol=1e-9)
 
 
-def test_what_is_refused() -> None:
-    for call in (optimal_stepsize, compression_limit, optimal_method):
-        second: Any = SKETCH if call is optimal_stepsize else 2
-        for goal in ("paper", "descent", "euclidean"):
-            with pytest.raises(ValueError, match="convex f only"):
-                call(L, second, goal=goal, momentum=True)  # type: ignore[operator]
-        with pytest.raises(ValueError, match="strong_convexity"):
-            call(L, second, goal="linear", momentum=True)  # type: ignore[operator]
-        with pytest.raises(ValueError, match="M ⪯ L"):
-            call(L, second, goal="linear", strong_convexity=2 * L, momentum=True)  # type: ignore[operator]
-        with pytest.raises(TypeError, match="True or False"):
-            call(L, second, goal="convex", momentum=0.9)  # type: ignore[operator]
-    Q = np.linalg.qr(np.random.default_rng(0).standard_normal((6, 6)))[0]
-    with pytest.raises(ValueError, match="strong_convexity"):
-        solved(strong_convexity=(Q * np.geomspace(1e-19, 1e-3, 6)) @ Q.T)
-    method = optimal_method(L, 2, goal="convex", momentum=True)
-    with pytest.raises(ValueError, match="two updates"):
-        method.decode(np.ones(2), np.array([0, 1]))
-    with pytest.raises(ValueError, match="shape"):
-        rounds_of(method).start(np.ones(3))
-
-
 def test_rows_of_compare() -> None:
     """Rows with momentum are those of optimal_stepsize; the limit shown stays the one without memory."""
     table = compare(L, SKETCH, goal="linear", strong_convexity=MU)

@@ -116,16 +116,3 @@ def test_rows_are_sorted_by_their_floats_and_the_best_is_marked() -> None:
         assert floats == sorted(floats) and len(floats) == {"paper": 15, "descent": 2}[goal]
     text = repr(table)
     assert text.count("* ") >= 2 and "the printed form holds only for a diagonal L" in text
-
-
-def test_errors_name_the_argument() -> None:
-    with pytest.raises(ValueError, match="add up to 4"):
-        communication_table(np.eye(3), (2, 2))
-    with pytest.raises(ValueError, match="block-diagonal"):
-        communication_table(random_L(4, 0), (2, 2))
-    with pytest.raises(ValueError, match="k must be"):
-        communication_table(np.eye(3), k=4)
-    with pytest.raises(ValueError, match="q must be"):
-        communication_table(np.eye(3), q=0.0)
-    with pytest.raises(ValueError, match="singular"):
-        communication_table(np.diag([1.0, 0.0]))

@@ -176,38 +176,6 @@ def test_progress_and_records() -> None:
     assert [line.split()[1] for line in repr(answer).splitlines() if line.startswith("* ")][:2] == ["subspace"] * 2
 
 
-ERRORS: list[tuple[str, dict[str, Any]]] = [
-    ("budget", {"budget": 4}),
-    ("budget", {"budget": 0}),
-    ("goal", {"goal": "trace"}),
-    ("goal", {"goal": ()}),
-    ("epsilon2", {"epsilon2": None}),
-    ("initial_gap", {"initial_gap": None}),
-    ("sketches", {"sketches": [RandK(4, 1)]}),
-    ("accuracy", {"accuracy": 1e-3}),
-    ("strong_convexity", {"strong_convexity": 0.1}),
-    ("epsilon2", {**LINEAR, "goal": "linear"}),
-    ("delta_inf", {"delta_inf": 0.1}),
-    ("delta_inf", {"problem": [L, L], "delta_inf": -1.0}),
-    ("one shape", {"problem": [L, np.eye(2)]}),
-    ("tolerance", {"solving": {"options": {"tolerance": 0.1}}}),
-    ("solving", {"solving": {"tolerance": 0.1}}),
-    ("tol", {"solving": {"tol": 0.0}}),
-]
-
-
-@pytest.mark.parametrize(("argument", "changes"), ERRORS, ids=[argument for argument, _ in ERRORS])
-def test_errors_name_the_argument(argument: str, changes: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=rf"\b{argument}\b"):
-        plan(**{"problem": L, "budget": 1, **ASKED, **changes})
-
-
-@pytest.mark.parametrize(("limit", "value"), [("per_round", 0.0), ("total", -1.0), ("rounds", 0)])
-def test_a_budget_names_its_limit(limit: str, value: float) -> None:
-    with pytest.raises(ValueError, match=limit):
-        Budget(**{limit: value})  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize("form", ["matrices", "objective"])
 @pytest.mark.parametrize("scales", [(0.76, 0.8, 1.31), (0.69, 0.58, 1.36, 1.36, 1.38)])
 def test_what_is_planned_for_clients_holds_for_their_exact_mean(scales: tuple[float, ...], form: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -297,17 +296,3 @@ def test_a_dirichlet_split_is_uneven_for_a_small_concentration() -> None:
     uneven, even = (rows_of("dirichlet", 8, concentration=c) for c in (0.1, 1000.0))
     assert min(map(len, uneven)) >= 1
     assert np.std(list(map(len, uneven))) > 4.0 * np.std(list(map(len, even)))
-
-
-@pytest.mark.parametrize(
-    ("build", "message"),
-    [
-        (lambda: Dataset("x", np.eye(2), np.array([0.0, 1.0])), "labels −1 and"),
-        (lambda: Dataset("x", np.eye(2), np.ones(3)), "one label for each"),
-        (lambda: split(labelled(), 3, np.random.default_rng(0), "alphabetical"), "kind must be one of"),
-        (lambda: split(labelled(), 102, np.random.default_rng(0)), "at most the number of rows"),
-    ],
-)
-def test_wrong_arguments_are_named(build: Callable[[], Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        build()

@@ -167,21 +167,6 @@ def test_nan_and_infinite_numbers_are_refused() -> None:
             distributed_lambda(*change, RandK(3, 1), "det-CGD1")
 
 
-def test_wrong_arguments_are_named() -> None:
-    record = run(quadratic(3), 1e-6 * np.eye(3), RandK(3, 1), iterations=10, seeds=1)
-    for options, words in (
-        ({"level": 1.0}, "level must be"),
-        ({"goal": "descend"}, "goal must be"),
-        ({"goal": "convex"}, "goal must be"),
-        ({"goal": "linear"}, "needs rate"),
-        ({"rate": -1.0}, "rate must be"),
-    ):
-        with pytest.raises(ValueError, match=words):
-            check_rate(record, ZERO, **options)
-    with pytest.raises(TypeError, match="infimum must be"):
-        check_rate(record, 0.3)  # type: ignore[arg-type]
-
-
 def test_a_bound_beyond_the_range_of_floats_is_infinite() -> None:
     f = Federated((quadratic(3), quadratic(3, 1)))
     record = run(f, 0.01 * np.eye(3), RandK(3, 1), iterations=30, seeds=3)

@@ -12,9 +12,8 @@ from matplotlib.figure import Figure
 
 from shared.goals import arguments_of
 from shared.small_data import small_data
-from stepsize_opt import LowRankPlusDiagonal, optimal_distributed_stepsize, optimal_method, optimal_stepsize
+from stepsize_opt import optimal_distributed_stepsize, optimal_method, optimal_stepsize
 from stepsize_opt.goals import METRIC_GOALS
-from stepsize_opt.methods import Feedback
 from stepsize_opt.problems import Federated, Quadratic, find_federated_infimum, find_infimum
 from stepsize_opt.sketches import (
     BernQ,
@@ -141,16 +140,6 @@ def test_an_answer_brings_its_stepsize_sketch_method_and_seeds(kind: str) -> Non
     np.testing.assert_array_equal(own.sent, given.sent)
 
 
-def test_swapped_arguments_are_named() -> None:
-    with pytest.raises(TypeError, match="swapped"):
-        run(METHOD, NODE)  # type: ignore[arg-type]
-
-
-def test_a_matrix_needs_a_sketch() -> None:
-    with pytest.raises(TypeError, match="sketch"):
-        run(NODE, 0.1 * np.eye(6))
-
-
 @pytest.mark.parametrize(
     ("show", "rate"),
     [
@@ -212,28 +201,6 @@ def test_a_seed_does_not_depend_on_those_beside_it() -> None:
     assert not np.array_equal(other.squared_norms, many.squared_norms)
 
 
-@pytest.mark.parametrize(
-    ("argument", "wrong"),
-    [
-        ("algorithm", "SGD"),
-        *(("D", wrong) for wrong in (np.eye(5), np.ones(6), -np.eye(6), np.eye(6) + 1e-9 * np.eye(6, k=1))),
-        ("D", np.diag([1.0, 1, 1, 1, 1, np.nan])),
-        *(("start", wrong) for wrong in (np.zeros(3), np.array([0.0, 0, 0, 0, 0, np.nan]))),
-        *(("seed", wrong) for wrong in (-1, None)),
-        *(("sketch", wrong) for wrong in (RandK(5, 1), [RandK(6, 1)] * 2)),
-        *(("client_seeds", wrong) for wrong in ("common", "shared")),
-        ("iterations", 0),
-        ("on_divergence", "ignore"),
-    ],
-)
-def test_errors_of_run_name_the_argument(argument: str, wrong: Any) -> None:
-    arguments: dict[str, Any] = {"D": 0.1 * np.eye(6), "sketch": RandK(6, 1), "iterations": 5, argument: wrong}
-    if argument == "client_seeds":
-        arguments["sketch"] = [RandK(6, 2), RandK(6, 2), RandK(6, 3)]
-    with pytest.raises(ValueError, match=argument):
-        run(CLIENTS, **arguments)
-
-
 def test_a_start_without_a_value_is_refused_and_infinite_norms_diverge() -> None:
     class Given(Quadratic):
         values: tuple[float, float] = (0.0, 0.0)
@@ -276,19 +243,6 @@ def test_means_steps_and_bits_of_a_record() -> None:
     assert first_below(np.array([3.0, 2.0]), 0.5) is None
     steps = log_steps(1000, 20)
     assert steps[0] == 1 and steps[-1] == 1000 and len(steps) <= 20 and np.all(np.diff(steps) > 0)
-
-
-def test_an_operator_is_refused_with_what_to_do_instead() -> None:
-    f = Quadratic(np.eye(4), np.ones(4))
-    result = optimal_stepsize(LowRankPlusDiagonal(np.ones((4, 1)), 1.0), RandK(4, 1), structure="diagonal")
-    with pytest.raises(TypeError, match=r"this D is an operator: pass D\.todense\(\)"):
-        run(f, result)
-
-
-def test_a_feedback_is_refused_with_its_own_function() -> None:
-    f = Quadratic(np.eye(4), np.ones(4))
-    with pytest.raises(TypeError, match="run_feedback"):
-        run(f, Feedback(np.eye(4), 1), iterations=10)
 
 
 def test_every_recorded_array_counts_as_memory(monkeypatch: pytest.MonkeyPatch) -> None:
