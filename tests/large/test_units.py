@@ -27,8 +27,6 @@ from stepsize_opt.large.stepsizes import BlockStepsize
 from stepsize_opt.smoothness import NeedsDense
 from stepsize_solvers.programs import Settings, Vector
 
-pytestmark = pytest.mark.filterwarnings("error")
-
 D = 8
 RNG = np.random.default_rng(3)
 U = RNG.standard_normal((D, 2))

@@ -128,12 +128,10 @@ def test_an_inverse_for_another_problem_is_made_dense() -> None:
 
 
 # ----------------------------------------------------------------
-# slow: the certified gap on many random problems, on real data and on hard spectra
+# the certified gap on many random problems, on real data and on hard spectra
 
 
-pytestmark = pytest.mark.slow
-
-
+@pytest.mark.slow
 @given(problems(max_d=60, max_condition=1e6))
 @settings(max_examples=300)
 def test_random_problems_are_optimal(problem: tuple[Matrix, Sketch]) -> None:
@@ -150,12 +148,14 @@ def check_every_k(L: Matrix) -> None:
         assert result.status == "optimal" and result.gap <= 1e-6, k
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reg", [0.1, 1e-3])
 @pytest.mark.parametrize("name", DATASETS)
 def test_real_data(name: str, reg: float) -> None:
     check_every_k(smoothness_of(name, reg))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("condition", [1e1, 1e3, 1e5, 1e8])
 @pytest.mark.parametrize("d", [10, 40, 100])
 def test_spectra(d: int, condition: float) -> None:
