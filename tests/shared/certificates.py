@@ -1,4 +1,4 @@
-"""The truth of certificate files, decided by the exact checker: nothing here uses the verifier or the library's proofs.
+"""The truth of certificate files, decided by the exact judges: nothing here uses the verifier or the library's proofs.
 
 ``is_true_of_the_answer`` decides what a file says of its own D, with E[SMS] summed over the outcomes of the sketch;
 ``best_known`` is the value of a D that is true of the same question, below which no upper end may lie.
@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
 from itertools import combinations, pairwise
@@ -40,8 +40,10 @@ from stepsize_validation.properties.exact import (
     is_positive_semidefinite,
     log,
     product,
+    second_moment,
     transpose,
 )
+from stepsize_validation.properties.judges import Candidate, Node, has_structure
 
 Plain = dict[str, Any]
 Outcomes = list[tuple[Fraction, Rational]]
@@ -126,7 +128,7 @@ def _matrix(plain: Any) -> Rational:
         return [[_number(x) for x in row] for row in plain]
     ((kind, of),) = plain.items()
     if kind == "diagonal":
-        return [[_number(x) if i == j else Fraction(0) for j in range(len(of))] for i, x in enumerate(of)]
+        return _diagonal([_number(x) for x in of])
     if kind in ("sum", "product"):
         out = _matrix(of[0])
         for part in of[1:]:
@@ -283,6 +285,11 @@ class Law:
         ]
 
 
+@second_moment.register
+def _(law: Law, M: Rational) -> Rational:
+    return law.moment(M)
+
+
 # ---------------------------------------------------------------- the kinds of files
 
 
@@ -307,27 +314,6 @@ def _between(A: Rational, B: Rational) -> Rational:
     return product(product(A, B), A)
 
 
-def _blocks(sizes: list[int], d: int) -> Iterator[range]:
-    _need(sum(sizes) == d and all(type(n) is int and n > 0 for n in sizes))
-    return (range(sum(sizes[:i]), sum(sizes[: i + 1])) for i in range(len(sizes)))
-
-
-def _fits(D: Rational, structure: Plain) -> bool:
-    """Whether D has the structure; multiples are compared up to 8 roundings, because γW is rounded."""
-    W = None if structure["W"] is None else _symmetric(structure["W"], len(D))
-    inside = set()
-    for block in _blocks(structure["sizes"], len(D)):
-        inside |= {(i, j) for i in block for j in block}
-        if W is None:
-            continue
-        a, b = D[block.start][block.start], W[block.start][block.start]
-        if any(abs(b * D[i][j] - a * W[i][j]) * 2**49 > abs(a * W[i][j]) for i in block for j in block):
-            return False
-    both = [D] if W is None else [D, W]
-    outside = [A[i][j] for A in both for i in range(len(D)) for j in range(len(D)) if (i, j) not in inside]
-    return not any(outside) and (W is None or _is_positive(W))
-
-
 def _problem(document: Plain) -> tuple[Rational, Rational, Rational | None, Fraction]:
     """L ≻ 0, D, M ≻ 0 or None, and the lower end."""
     L = _symmetric(document["L"])
@@ -339,19 +325,18 @@ def _problem(document: Plain) -> tuple[Rational, Rational, Rational | None, Frac
 
 def _judge_node(document: Plain) -> bool:
     L, D, M, lower = _problem(document)
-    law = Law(document["sketch"], len(L))
-    first = document["method"] == "det-CGD1"
-    T = law.moment(_between(D, L)) if first else _between(D, law.moment(L))
-    H = combine((2, D), (-1, T))
-    if not _fits(D, document["structure"]):
+    law: Any = Law(document["sketch"], len(L))
+    node = Node(L, law, document["method"], goal=document["goal"], strong_convexity=np.array(M))
+    one = Candidate(node, D)
+    if not has_structure(_nearest(D), _structure(document["structure"])):
         return False
     if document["V"] is not None:
         V = _symmetric(document["V"], len(L))
-        floor = combine((1, H), (-(lower**2), law.moment(V)))
+        floor = combine((1, one.metric), (-(lower**2), law.moment(V)))
         return _has_value(V, M, Fraction(1)) and lower > 0 and is_positive_semidefinite(floor)
-    if document["goal"] == "paper":
-        return is_positive_semidefinite(combine((1, D), (-1, T))) and _has_value(D, None, lower)
-    return _has_value(H, M, lower)
+    if M is None:
+        return one.is_feasible() and one.reaches(Decimal(float(lower)))
+    return lower > 0 and one.is_above_floor(one.metric, lower)
 
 
 def _judge_limit(document: Plain) -> bool:

@@ -39,8 +39,8 @@ Whole: TypeAlias = Any
 
 
 def rational(M: Matrix) -> Rational:
-    """The floats of M as the rational numbers that they are."""
-    return [[Fraction(float(x)) for x in row] for row in M]
+    """The floats of M as the rational numbers that they are; fractions stay."""
+    return [[x if isinstance(x, Fraction) else Fraction(float(x)) for x in row] for row in M]
 
 
 def product(A: Rational, B: Rational) -> Rational:
