@@ -21,6 +21,7 @@ import pytest
 import stepsize_opt
 from shared.pages import alike, blocks, cells, examples
 from stepsize_validation.cli import main
+from stepsize_validation.cli.root import parser
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
@@ -63,6 +64,28 @@ def test_files_that_a_page_names_exist() -> None:
     for page in DOCUMENTS:
         for name in re.findall(r"`([\w/]+\.py)`", page.read_text("utf-8")):
             assert any(path.endswith(f"/{name}") for path in files), f"{page.name} names {name}"
+
+
+def _tests_of(path: Path) -> set[str]:
+    """Return the names of the tests in a file, those of a class as ``Class::test``."""
+    names = set()
+    for node in ast.parse(path.read_text("utf-8")).body:
+        inner = node.body if isinstance(node, ast.ClassDef) else [node]
+        prefix = f"{node.name}::" if isinstance(node, ast.ClassDef) else ""
+        names |= {prefix + one.name for one in inner if isinstance(one, ast.FunctionDef)}
+    return names
+
+
+def test_claims_of_the_paper_name_tests_and_commands_that_exist() -> None:
+    rows = [line for line in (ROOT / "docs" / "claims.md").read_text("utf-8").splitlines() if "`tests/" in line]
+    assert len(rows) > 10
+    for row in rows:
+        for path, name in re.findall(r"`(tests/[\w/]+\.py)::([\w:]+)`", row):
+            assert name in _tests_of(ROOT / path), f"{path} has no {name}"
+        for command in re.findall(r"`stepsize-opt ([^`]+)`", row):
+            assert callable(parser().parse_args(shlex.split(command)).run)
+        for script in re.findall(r"`python ([^`]+)`", row):
+            assert (ROOT / script).is_file(), script
 
 
 def test_numbers_are_those_of_the_stored_results() -> None:
