@@ -470,7 +470,7 @@ BLOCKS |= {"training-lead-30": _leads}
 
 @block
 def _flower_bytes() -> str:
-    rows = read("flower").query("table == 'bytes' and level != 0.001")
+    rows = read("flower").query("table == 'bytes'")
     sent = rows["up"].map("{:.1f}".format) + " / " + rows["down"].map("{:.1f}".format)
     case = rows["problem"].replace("logistic", "random") + ", " + rows["level"].map("{:g}".format)
     cells = rows.assign(case=case, sent=sent.where(np.isfinite(rows["up"]), "—"))

@@ -1,4 +1,4 @@
-"""The tables of docs/flower.md: bytes of one client on mushrooms, against FedAvg and Flower's baseline ``dasha``.
+"""Measure the table and the gaps of docs/flower.md: bytes of one client on mushrooms, against FedAvg and ``dasha``.
 
 PYTHONPATH=validation python -m benchmarks.flower docs/results/flower.csv
 
@@ -31,7 +31,7 @@ from stepsize_solvers.programs import Matrix, Vector
 from stepsize_validation.data import Dataset, federated_logistic, load_dataset, split
 from stepsize_validation.experiments.versus import low_rank_bound
 from stepsize_validation.origin import origin
-from stepsize_validation.runs import first_below, run
+from stepsize_validation.runs import run
 
 CLIENTS, K, SEEDS, ROUNDS, RIDGE = 5, 10, 3, 4000, 1e-3
 MULTIPLES: Vector = np.exp2(np.arange(-2, 9, dtype=np.float64))
@@ -135,25 +135,6 @@ def feedback_rounds(
         yield server.checked[None], up, (union + 2) * FLOAT + places(union, f.d) + 4 + 1
 
 
-def absent(parts: dict[str, Federated], levels: list[float]) -> Iterator[dict[str, Any]]:
-    """Rounds until f − f*, over all clients, is below each level: the median of the seeds."""
-    for name, f in parts.items():
-        L, least = f.smoothness(), find_infimum(f).found
-        for present in (CLIENTS, 3, 1):
-            runs = []
-            for seed in range(SEEDS):
-                points = np.array([X[0] for X, _, _ in islice(feedback_rounds(L, f, present, seed), ROUNDS // 4)])
-                runs.append([first_below(f.value(points) - least, level) or math.inf for level in levels])
-            for level, rounds in zip(levels, np.median(runs, axis=0), strict=True):
-                yield {
-                    "table": "absent",
-                    "problem": name,
-                    "method": f"{present} of {CLIENTS}",
-                    "level": level,
-                    "rounds": rounds,
-                }
-
-
 def forgotten(f: Federated, k: int, rounds: int) -> Iterator[dict[str, Any]]:
     """f − f* over the living after so many rounds with half of the clients, a tenth of which die after their first."""
     dead = f.n // 10
@@ -245,11 +226,10 @@ def mushrooms() -> Dataset:
 
 
 def main(output: Path) -> None:
-    data, found, levels = mushrooms(), [], [1e-2, 1e-3, 1e-4, 1e-6]
+    data, found, levels = mushrooms(), [], [1e-2, 1e-4, 1e-6]
     parts = {how: logistic(data, CLIENTS, how) for how in ("shuffled", "label")}
     for row in chain(
         forgotten(logistic(data, 20, "label"), K, 60),
-        absent({"at random": parts["shuffled"], "sorted by label": parts["label"]}, levels),
         table("logistic", levels, compared(parts["shuffled"], levels)),
         table("by label", levels, compared(parts["label"], levels)),
     ):
