@@ -74,20 +74,16 @@ def _replica(method: Any, content: RecordDict, state: RecordDict) -> Replica | N
     """Return the replica as the message leaves it; None where the client does not have what the message builds on."""
     news, kept = own_record(content), own_record(state, _REPLICA)
     known = kept.get("session") == news["session"]
-    if "memory" in news or "received" not in news:  # without what it received, the server remembers nothing
-        state[_MEMORY] = ConfigRecord({"memory": news["memory"]} if "memory" in news else {})
+    if "memory" in news:
+        state[_MEMORY] = ConfigRecord({"memory": news["memory"]})
     elif not known:
-        return None  # the server counts on a memory that is gone
-    _confirm(news, state)
+        return None  # the server counts on a state that is gone
     if "kind" in news:
         return load_replica(method, content.array_records[ARRAYS], news)
-    if not known:
-        return None
     replica, packets = load_replica(method, state.array_records[_X], kept), news.get("packets", [])
-    missed = news["version"] - replica.version
-    if missed > len(packets):
+    if replica.version + len(packets) != news["version"]:
         return None
-    for packet in packets[len(packets) - missed :]:
+    for packet in packets:
         replica.apply(packet)
     return replica
 
@@ -99,19 +95,12 @@ def _encoded(replica: Replica, answer: RecordDict, state: RecordDict) -> dict[st
     gradient = replica.layout.vector(arrays[ARRAYS])
     if isinstance(replica, SharedDraws):
         return {"numbers": replica.encode(gradient).astype(kind).tobytes()}
-    kept = own_record(state, _MEMORY)
-    memory = np.frombuffer(kept["memory"]).copy() if "memory" in kept else np.zeros(replica.layout.d)
+    kept = own_record(state, _MEMORY)["memory"]
+    memory = np.frombuffer(kept).copy() if kept else np.zeros(replica.layout.d)
     places, values = replica.encode(gradient, memory)
-    state[_MEMORY] = ConfigRecord({**kept, "next": memory.tobytes(), "sent": replica.version})
+    state[_MEMORY] = ConfigRecord({"memory": memory.tobytes()})
     return {"numbers": values.tobytes(), "places": pack_places(places, replica.layout.d)}
 
 
 def _without_loss(record: MetricRecord) -> MetricRecord:
     return MetricRecord({name: value for name, value in record.items() if name != LOSS})
-
-
-def _confirm(news: dict[str, Any], state: RecordDict) -> None:
-    """Count what was sent last as remembered if the server received it; until then it is kept beside the memory."""
-    kept = own_record(state, _MEMORY)
-    if "next" in kept and kept["sent"] == news.get("received"):
-        state[_MEMORY] = ConfigRecord({"memory": kept["next"]})

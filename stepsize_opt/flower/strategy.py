@@ -24,7 +24,7 @@ from stepsize_opt.flower.replies import Bound, Reader, Reply
 from stepsize_opt.flower.wire import ARRAYS, CONFIG, LOSS, OWN, content_bytes, own_record
 from stepsize_opt.inputs import check_one_of, real_number, whole_number
 from stepsize_opt.methods import RUNNING, Feedback, FeedbackServer
-from stepsize_solvers.programs import Indices, Vector
+from stepsize_solvers.programs import Vector
 
 _SECONDS_BETWEEN_LOOKS = 1.0
 _TURNS = 10  # a client is forgotten by default when it is away for as many of its turns
@@ -168,15 +168,21 @@ class Rounds(Strategy):
         """The packets that a client has not seen; all of the replica where it has none, or missed more than two."""
         common = {"session": self._session, "version": self.replica.version, **self._private(node)}
         missed = self.replica.version - self._versions.get(node, -1)
-        if node not in self._versions or missed > len(self._packets):
-            arrays, fields = save_replica(self.replica)
-            return {ARRAYS: arrays, OWN: ConfigRecord({**common, **fields})}
-        packets = {"packets": list(self._packets)[-missed:]} if missed else {}
-        return {OWN: ConfigRecord({**common, **packets})}
+        if node not in self._versions:
+            common["memory"] = self._memory(node)
+        elif missed <= len(self._packets):
+            packets = {"packets": list(self._packets)[-missed:]} if missed else {}
+            return {OWN: ConfigRecord({**common, **packets})}
+        arrays, fields = save_replica(self.replica)
+        return {ARRAYS: arrays, OWN: ConfigRecord({**common, **fields})}
 
     def _private(self, node: int) -> dict[str, Any]:
         """What is told to one client alone."""
         return {}
+
+    def _memory(self, node: int) -> bytes:
+        """What a client has to remember that the server does not know to have it."""
+        return b""
 
     def _asks_loss(self, node: int, *, training: bool) -> bool:
         """Whether the reply of this client has to have its loss."""
@@ -202,6 +208,8 @@ class Rounds(Strategy):
         if training and good:
             reasons |= self._bound.update(good)
             good = {node: reply for node, reply in good.items() if node not in reasons}
+        # Whoever failed gets everything anew: what it remembers may not be what the server has of it.
+        self._versions = {node: version for node, version in self._versions.items() if node not in reasons}
         self._versions |= dict.fromkeys(good, self.replica.version)
         self._bytes["bytes-up"] += sum(content_bytes(answers[node].content) for node in good)
         if reasons:
@@ -375,17 +383,15 @@ class FeedbackStrategy(Rounds):
         self._memories: dict[int, Vector] = {}
         self._weights: dict[int, float] = {}
         self._values: dict[int, float] = {}  # the losses of the clients at the last checked point
-        self._received: dict[int, int] = {}  # the version at which a client's last message arrived
-        self._seen: dict[int, int] = {}  # the round of this message
+        self._seen: dict[int, int] = {}  # the round in which a client sent last
         self._rule: FeedbackServer | None = None
 
     def _private(self, node: int) -> dict[str, Any]:
-        """Whether its loss is needed, which of its messages arrived last, and its memory if it lost it."""
-        asked = {} if node in self._values else {LOSS: True}
-        if node not in self._received:
-            return asked
-        memory = {} if node in self._versions else {"memory": self._memories[node].tobytes()}
-        return {"received": self._received[node], **memory, **asked}
+        """Whether its loss at the last checked point is needed."""
+        return {} if node in self._values else {LOSS: True}
+
+    def _memory(self, node: int) -> bytes:
+        return self._memories[node].tobytes() if node in self._memories else b""
 
     def _asks_loss(self, node: int, *, training: bool) -> bool:
         """At y from everybody; at the last checked point from those who did not send it."""
@@ -403,15 +409,15 @@ class FeedbackStrategy(Rounds):
         rule = self._rule = self._rule or self.method.server(self.replica.x, self._mean(found, self._values))
         if self.fraction_train < 1.0 or not self._all(found):
             rule.careful = True  # f over other clients is another number
-        checked, present = rule.checks, found
-        if checked:
-            values = self._values_at_y(list(found))
-            present = {node: found[node] for node in values or found}
-            end = self._check(present, values)
-        else:
-            end = self._advance(found)
+        checked = rule.checks
+        values = self._values_at_y(list(found)) if checked else {}
+        present = {node: found[node] for node in values} or found
+        rule.propose(self.replica.s, self._residual(present) if self._all(values if checked else found) else math.inf)
+        rule.f = self._mean(present, self._values)
+        end = self._check(rule, values) if checked else self._advance(rule)
         self._publish(self.replica.decision(end, rule.c))
         rule.x, rule.checked = self.replica.x, self.replica.checked
+        self._forget()
         floats = self.method.k + checked + len(new) / len(found)
         own = {"floats": floats, "checked": int(checked), "accepted": int(end != BACK), "f": rule.f, "stepsize": rule.c}
         bound = {"bound": rule.bound} if math.isfinite(rule.bound) else {}
@@ -427,43 +433,30 @@ class FeedbackStrategy(Rounds):
         return len(nodes) == len(self._memories) >= self.min_available_nodes
 
     def _remember(self, found: dict[int, Reply]) -> None:
-        """Add the changes to the memories and to their sum, and publish the sum where it changed."""
+        """Add the changes to the memories, and publish the sum of the memories where it changed."""
         if silent := [node for node, reply in found.items() if not len(reply.values)]:
             log(WARNING, "nodes %s send no change: their gradients are not finite at an x that was not checked", silent)
-        changed = [reply.places for reply in found.values()] + self._forget()
         for node, reply in found.items():
             self._weights.setdefault(node, reply.weight)
             self._memories.setdefault(node, np.zeros(self.replica.layout.d))[reply.places] += reply.values
-            self._received[node], self._seen[node] = self.replica.version, self._last[1]
-        places = np.unique(np.concatenate(changed))
-        total = sum(self._weights[node] * memory[places] for node, memory in self._memories.items())
-        self._publish(self.replica.change(places, total, sum(self._weights.values())))
+            self._seen[node] = self._last[1]
+        total: Any = sum(self._weights[node] * memory for node, memory in self._memories.items())
+        places = np.flatnonzero(total.astype(self.replica.layout.dtype) != self.replica.total)
+        self._publish(self.replica.change(places, total[places], sum(self._weights.values())))
 
-    def _forget(self) -> list[Indices]:
-        """Forget the clients that were away for too long; return the places at which they had a memory."""
-        gone = [node for node, seen in self._seen.items() if self._last[1] - seen > self.forget_after]
-        for node in gone:
-            del self._seen[node], self._received[node], self._weights[node]
-        return [np.flatnonzero(self._memories.pop(node)) for node in gone]
+    def _forget(self) -> None:
+        """Forget the clients that were away for too long, from the next round on."""
+        for node in [node for node, seen in self._seen.items() if self._last[1] - seen >= self.forget_after]:
+            del self._seen[node], self._weights[node], self._memories[node]
+            self._versions.pop(node, None)
 
-    def _propose(self, present: Mapping[int, Reply], *, everybody: bool) -> FeedbackServer:
-        """Return the rule with y, and with f at the last checked point over these clients."""
+    def _residual(self, present: Mapping[int, Reply]) -> float:
+        """A bound on the mean of what the clients did not send; infinite where one of them sent nothing."""
+        if not all(len(reply.values) for reply in present.values()):
+            return math.inf
+        smallest = {node: float(np.abs(reply.values).min()) for node, reply in present.items()}
         rule: Any = self._rule
-        residual = math.inf
-        if everybody and all(len(reply.values) for reply in present.values()):
-            smallest = {node: float(np.abs(reply.values).min()) for node, reply in present.items()}
-            residual = rule.residual_bound(self._mean(present, smallest))
-        rule.propose(self.replica.s, residual)
-        rule.f = self._mean(present, self._values)
-        return rule
-
-    def _advance(self, found: Mapping[int, Reply]) -> int:
-        """Move to y without values of f."""
-        rule = self._propose(found, everybody=True)
-        rule.decide()
-        if not np.isfinite(self.replica.point()).all():  # in the types of the arrays
-            rule.unchecked, rule.careful = 0.0, True
-        return UNCHECKED if rule.unchecked > 0.0 else BACK
+        return float(rule.residual_bound(self._mean(present, smallest)))
 
     def _values_at_y(self, nodes: list[int]) -> dict[int, float]:
         """The losses at y; infinite, which rejects y, above the bound."""
@@ -474,9 +467,16 @@ class FeedbackStrategy(Rounds):
         most = self._bound.most[1] if np.isfinite(self.replica.point()).all() else -math.inf
         return {node: one.loss if abs(one.loss) <= most else math.inf for node, one in replies.items()}
 
-    def _check(self, present: Mapping[int, Reply], values: dict[int, float]) -> int:
+    def _check(self, rule: FeedbackServer, values: dict[int, float]) -> int:
         """Accept or reject y by f over the clients that evaluated it; nobody's values reject it."""
-        rule = self._propose(present, everybody=self._all(values))
-        accepted = rule.decide(self._mean(present, values) if values else math.inf)
-        self._values = values if accepted else self._values
-        return ACCEPTED if accepted else BACK
+        if not rule.decide(self._mean(values, values) if values else math.inf):
+            return BACK
+        self._values = values
+        return ACCEPTED
+
+    def _advance(self, rule: FeedbackServer) -> int:
+        """Move to y without values of f."""
+        rule.decide()
+        if not np.isfinite(self.replica.point()).all():  # in the types of the arrays
+            rule.unchecked, rule.careful = 0.0, True
+        return UNCHECKED if rule.unchecked > 0.0 else BACK

@@ -282,28 +282,27 @@ def test_a_second_strategy_of_the_same_run_begins_anew(f: Federated) -> None:
 # ---------------------------------------------------------------- clients that stay away, rounds without replies
 
 
-def test_the_memory_of_a_client_that_stays_away_is_forgotten(f: Federated) -> None:
-    """After ``forget_after`` rounds s is the mean over the others; a client that comes back begins anew."""
+@pytest.mark.parametrize("forget_after", [4, 11, 12])
+def test_the_memory_of_a_client_that_stays_away_is_forgotten(forget_after: int, f: Federated) -> None:
+    """After ``forget_after`` rounds s is the mean over the others; a client that comes back begins anew.
+
+    One that came back in the very next round sent the change of what the server had just forgotten.
+    """
     feedback = Feedback(f.smoothness(), 3, clients=N)
     away = range(4, 26)  # calls; the first three make two rounds, then two make one: rounds 3 to 13 miss node 101
     loop = Loop(app_of(feedback, f), N, silent=lambda call, node: node == FIRST + 1 and call in away)
     totals = []
 
     class Watched(FeedbackStrategy):
-        def _step(self, found: Any) -> Any:
-            metrics = super()._step(found)
-            totals.append(
-                (
-                    self.replica.weight,
-                    self.replica.total.copy(),
-                    {node: memory.copy() for node, memory in self._memories.items()},
-                )
-            )
-            return metrics
+        def _remember(self, found: Any) -> None:
+            super()._remember(found)
+            memories = {node: memory.copy() for node, memory in self._memories.items()}
+            totals.append((self.replica.weight, self.replica.total.copy(), memories))
 
-    start(Watched(feedback, missing="reweight", forget_after=4), loop, np.zeros(f.d), 16)
+    start(Watched(feedback, missing="reweight", forget_after=forget_after), loop, np.zeros(f.d), 16)
     weights = [weight for weight, _, _ in totals]
-    assert weights == [4] * 6 + [3] * 7 + [4] * 3  # last seen in round 2, so that round 7 is the first without it
+    absent = max(11 - forget_after, 0)  # last seen in round 2, away until round 13
+    assert weights == [4] * (13 - absent) + [3] * absent + [4] * 3
     for _, total, memories in totals:
         np.testing.assert_allclose(total, sum(memories.values()), rtol=1e-12, atol=1e-15)
     for node, context in loop.contexts.items():
