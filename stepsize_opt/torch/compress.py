@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from stepsize_opt.inputs import EstimatedSmoothness, check_kind, whole_number
 from stepsize_opt.methods import Feedback
 from stepsize_opt.torch.feedback import FeedbackSGD
-from stepsize_opt.torch.head import Batches, Head, find_head, trainable, unwrapped
-from stepsize_opt.torch.optimizer import work_tensor
+from stepsize_opt.torch.head import Batches, Head, find_head, trainable, trained_parameters, unwrapped, work_dtype
 from stepsize_opt.torch.workers import Workers
 
 
@@ -133,10 +132,7 @@ def compress(
     ...     value = optimizer.step(lambda: loss(model(inputs), labels))
     """
     net, workers = unwrapped(model), Workers.of(process_group)
-    params = list(trainable(net).values())
-    if not params:
-        msg = "model has no trainable parameters"
-        raise ValueError(msg)
+    params = trained_parameters(net)
     d = sum(p.numel() for p in params)
     k = whole_number("floats_per_step", floats_per_step, high=d)
     options: dict[str, Any] = {"weight_decay": weight_decay, "model": model, "process_group": workers}
@@ -160,7 +156,7 @@ def compress(
 
 def _proved_head(net: nn.Module, loss: Any, data: Batches, workers: Workers, like: Tensor) -> Head:
     try:
-        return find_head(net, loss, data, workers, work_tensor(like).dtype)
+        return find_head(net, loss, data, workers, work_dtype(like))
     except ValueError as error:
         msg = (
             f"no L is proved: {error}. For other models PowerSGD of torch.distributed is the better choice; "

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from stepsize_opt.inputs import EstimatedSmoothness, real_number, whole_number
 from stepsize_opt.smoothness import LowRankPlusDiagonal
-from stepsize_opt.torch.head import Batches, as_it_was, trainable, unwrapped
+from stepsize_opt.torch.head import Batches, as_it_was, trained_parameters, unwrapped, work_dtype
 from stepsize_opt.torch.workers import Workers
 from stepsize_solvers.programs import Matrix, Vector
 
@@ -54,26 +54,24 @@ def estimate_smoothness(
     EstimatedSmoothness(d=20, margin=1, source='rank 2 + scalar of the Hessian', certified=False)
     """
     net, workers = unwrapped(model), Workers.of(process_group)
-    params = list(trainable(net).values())
-    if not params:
-        msg = "model has no trainable parameters"
-        raise ValueError(msg)
+    params = trained_parameters(net)
     batches = list(_first(Batches(data, params[0]), _EXAMPLES))
-    dtype, sizes = torch.promote_types(params[0].dtype, torch.float32), [p.numel() for p in params]
+    dtype, sizes = work_dtype(params[0]), [p.numel() for p in params]
     examples = sum(len(inputs) for inputs, _ in batches)
 
-    def product(v: Tensor) -> Tensor:
-        parts = [part.view_as(p) for p, part in zip(params, torch.split(v, sizes), strict=True)]
-        total = torch.zeros_like(v)
+    def product(v: Vector) -> Vector:
+        given = torch.from_numpy(v).to(params[0].device, dtype)
+        parts = [part.view_as(p) for p, part in zip(params, torch.split(given, sizes), strict=True)]
+        total = torch.zeros_like(given)
         for inputs, targets in batches:
             g = torch.autograd.grad(loss(net(inputs), targets), params, create_graph=True)
             along: Any = sum((a * b).sum() for a, b in zip(g, parts, strict=True))
             total += torch.cat([h.reshape(-1) for h in torch.autograd.grad(along, params)]) * len(inputs)
-        return workers.mean(total / examples)
+        return np.asarray(workers.mean(total / examples).double().cpu())
 
     with as_it_was(net), torch.enable_grad():
         net.eval()
-        vectors, values, rest = _largest(product, sum(sizes), whole_number("rank", rank), dtype, params[0].device)
+        vectors, values, rest = _largest(product, sum(sizes), whole_number("rank", rank))
     L = LowRankPlusDiagonal(vectors * np.sqrt(values), rest + real_number("weight_decay", weight_decay))
     return EstimatedSmoothness(L, 1.0, f"rank {len(values)} + scalar of the Hessian")
 
@@ -91,39 +89,34 @@ def _first(data: Batches, examples: int) -> Iterator[tuple[Tensor, Tensor]]:
         raise ValueError(msg)
 
 
-def _largest(
-    product: Callable[[Tensor], Tensor], d: int, rank: int, dtype: torch.dtype, device: Any
-) -> tuple[Matrix, Vector, float]:
-    """V, s and a with VDiag(s)Vᵀ + aI of the ``rank`` largest |eigenvalues| of H and a the next; numpy.
+def _largest(product: Callable[[Vector], Vector], d: int, rank: int) -> tuple[Matrix, Vector, float]:
+    """V, s and a with VDiag(s)Vᵀ + aI of the ``rank`` largest |eigenvalues| of H and a the next.
 
     Raises ValueError where the Hessian is zero or not finite.
     """
-    values, vectors = _lanczos(product, d, min(2 * rank, d), dtype, device)
-    order = np.argsort(-np.abs(values))[: min(rank, len(values) - 1) + 1]
-    sizes = np.abs(values[order])
-    if not np.isfinite(sizes).all() or not sizes[-1] > 0.0:
-        msg = "the Hessian at these parameters is zero or not finite; measure at others"
-        raise ValueError(msg)
-    return vectors[:, order[:-1]], sizes[:-1] - sizes[-1], float(sizes[-1])
+    Q, products = _krylov(product, d, min(2 * rank, d))
+    T = Q @ products.T
+    if np.isfinite(T).all():
+        values, Y = np.linalg.eigh(0.5 * (T + T.T))
+        order = np.argsort(-np.abs(values))[: min(rank, len(values) - 1) + 1]
+        sizes = np.abs(values[order])
+        if sizes[-1] > 0.0:
+            return Q.T @ Y[:, order[:-1]], sizes[:-1] - sizes[-1], float(sizes[-1])
+    msg = "the Hessian at these parameters is zero or not finite; measure at others"
+    raise ValueError(msg)
 
 
-def _lanczos(
-    product: Callable[[Tensor], Tensor], d: int, steps: int, dtype: torch.dtype, device: Any
-) -> tuple[Any, Any]:
-    """Ritz values and vectors, with full reorthogonalisation; numpy, float64."""
-    start = torch.randn(d, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(dtype)
-    basis = [(start / start.norm()).to(device)]
-    diagonal, beside = [], []
-    for _ in range(steps):
-        w = product(basis[-1])
-        diagonal.append(float(w @ basis[-1]))
-        Q = torch.stack(basis)
+def _krylov(product: Callable[[Vector], Vector], d: int, steps: int) -> tuple[Matrix, Matrix]:
+    """Orthonormal rows of Lanczos' method, with full reorthogonalisation, and their products with H."""
+    w = torch.randn(d, generator=torch.Generator().manual_seed(0), dtype=torch.float64).numpy()
+    rows: list[Vector] = []
+    products: list[Vector] = []
+    while len(rows) < steps:
+        rows.append(w / np.linalg.norm(w))
+        products.append(product(rows[-1]))
+        Q, w = np.array(rows), products[-1]
         for _ in range(2):
             w = w - (Q @ w) @ Q
-        beside.append(float(w.norm()))
-        if not beside[-1] > 1e-6 * max(map(abs, [*diagonal, *beside])):
+        if not np.linalg.norm(w) > 1e-6 * max(np.linalg.norm(one) for one in products):
             break
-        basis.append(w / beside[-1])
-    n = len(diagonal)
-    values, Y = np.linalg.eigh(np.diag(diagonal) + np.diag(beside[: n - 1], 1) + np.diag(beside[: n - 1], -1))
-    return values, torch.stack(basis[:n], dim=1).double().cpu().numpy() @ Y
+    return np.array(rows), np.array(products)

@@ -5,40 +5,51 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from stepsize_opt.inputs import EstimatedSmoothness, check_kind
 from stepsize_opt.methods import FLOOR, Feedback, MeasuredStepsize, exchange
-from stepsize_opt.torch.head import noise_of, put_back, set_noise
-from stepsize_opt.torch.operators import Blocks, Operator, Scaled, operator
-from stepsize_opt.torch.optimizer import (
-    Closure,
-    CompressedOptimizer,
-    differentiate,
-    flat,
-    flat_gradient,
-    subtract,
-    work_tensor,
-    write,
-)
+from stepsize_opt.torch.head import noise_of, put_back, set_noise, work_dtype
+from stepsize_opt.torch.optimizer import Closure, CompressedOptimizer, flat, flat_gradient, write
 from stepsize_opt.torch.workers import digest
+from stepsize_solvers.programs import Vector
 
-# Every entry of the sample from which the size of the k-th largest change is guessed stands for so many.
-_STRIDE = 64
+
+class Basis(Protocol):
+    """A d×d matrix A with AAᵀ = L̂⁻¹: ``apply(v)`` is A v, ``transposed(v)`` is Aᵀv."""
+
+    def apply(self, v: Tensor) -> Tensor: ...
+    def transposed(self, v: Tensor) -> Tensor: ...
+
+
+@dataclass(frozen=True, eq=False)
+class _NumpyBasis:
+    """The basis of a ``Feedback``, by its own products: float64 on the CPU."""
+
+    feedback: Feedback
+
+    def apply(self, v: Tensor) -> Tensor:
+        return _by_numpy(self.feedback.step, v)
+
+    def transposed(self, v: Tensor) -> Tensor:
+        return _by_numpy(self.feedback.coefficients, v)
+
+
+def _by_numpy(product: Callable[[Vector], Vector], v: Tensor) -> Tensor:
+    return torch.from_numpy(product(v.double().cpu().numpy())).to(v)
 
 
 class FeedbackSGD(CompressedOptimizer):
     """Error feedback in a basis, with a stepsize that is measured by the loss: k floats per step, nothing to tune.
 
-    All groups are one vector.  ``step(closure)`` evaluates the loss and its gradient at x and moves on; every second
-    step it evaluates the loss once more, at the point reached, and goes back to the last checked point unless the mean
-    loss fell by enough.  The closure returns the loss on all data of this process.  Where it does not call
+    All parameters are one vector.  ``step(closure)`` evaluates the loss and its gradient at x and moves on; in every
+    second step it evaluates the loss once more, at the point reached, and goes back to the last checked point unless
+    the mean loss fell by enough.  The closure returns the loss on all data of this process.  Where it does not call
     ``backward()`` itself, the second call is a forward pass alone.  Nothing else may average gradients: use the model
     itself, or DDP under ``no_sync()``.
 
@@ -48,13 +59,13 @@ class FeedbackSGD(CompressedOptimizer):
     Parameters
     ----------
     params
-        Parameters or groups, as in every optimizer of PyTorch; all of one dtype and device.
+        The parameters, in one group, of one dtype and on one device.
     feedback
         k, rule, places and, unless there is a ``basis``, L; ``clients`` is the number of processes.  An
         ``EstimatedSmoothness`` may be far too small: c then falls with every rejection, without a lower limit.  With
         ``places="shared"`` the messages are an all-reduce of k floats, with ``"own"`` an all-gather.
     basis
-        A, an operator on tensors, in place of the basis of ``feedback``.
+        A, on tensors, instead of the basis of ``feedback``, whose products are computed by numpy on the CPU.
     weight_decay
         λ of ½λ‖x‖², which is added to the loss.
     model
@@ -65,6 +76,8 @@ class FeedbackSGD(CompressedOptimizer):
 
     Attributes
     ----------
+    plan : Plan or None
+        What ``compress`` printed.
     stepsize : MeasuredStepsize
         The stepsize ``c``, the ``decrease`` of f that was measured, and the ``status``.
     bound : float
@@ -91,31 +104,31 @@ class FeedbackSGD(CompressedOptimizer):
         params: Iterable[Any],
         feedback: Feedback,
         *,
-        basis: Operator | None = None,
+        basis: Basis | None = None,
         weight_decay: float = 0.0,
         model: nn.Module | None = None,
         process_group: Any = None,
     ) -> None:
         check_kind("feedback", feedback, Feedback, " such as Feedback(L, k)")
         super().__init__(params, {"weight_decay": weight_decay}, process_group, model)
+        self.plan: Any = None
         self._feedback = feedback
         if feedback.clients != self.workers.size:
             msg = f"feedback has clients={feedback.clients}, but there are {self.workers.size} processes"
             raise ValueError(msg)
-        x = flat(self._params)
+        x = self._x
         if feedback.d not in (None, len(x)):
             msg = f"feedback is for d={feedback.d}, but the parameters have {len(x)} entries"
             raise ValueError(msg)
-        like = work_tensor(x)
-        self._basis = _basis_of(feedback, like) if basis is None else basis
-        probe = self._basis.apply(torch.linspace(1.0, 2.0, len(x)).to(like))
+        self._basis = _NumpyBasis(feedback) if basis is None else basis
+        self._memory = torch.zeros_like(x, dtype=work_dtype(x))  # eᵢ
+        self._s = self._memory.clone()  # the mean of all eᵢ
+        self._last = torch.zeros_like(x, dtype=torch.int32)  # the round in which each index was sent
+        probe = self._basis.apply(torch.linspace(1.0, 2.0, len(x)).to(self._s))
         self._identity = {"processes": self.workers.size, "rank": self.workers.rank, "basis": digest(probe)}
-        self._memory, self._s = like.new_zeros(len(x)), like.new_zeros(len(x))  # eᵢ and the mean of all eᵢ
-        self._last = torch.zeros(len(x), dtype=torch.int32, device=x.device)  # the round in which each place was sent
         self.checks = self.skipped = 0
         self._forget()
-        decays = [group["weight_decay"] for group in self.param_groups]
-        self._start(feedback.k, feedback.rule, feedback.places, decays, probe)
+        self._start(feedback.k, feedback.rule, feedback.places, self._group["weight_decay"], probe)
 
     def _forget(self) -> None:
         """Begin at the present parameters with nothing remembered."""
@@ -124,18 +137,22 @@ class FeedbackSGD(CompressedOptimizer):
         self.stepsize = MeasuredStepsize(floor=0.0 if isinstance(self._feedback.L, EstimatedSmoothness) else FLOOR)
         self.rounds, self._residual = 0, math.inf
         # The last checked point, the loss of this process there, and the generators before it was evaluated.
-        self._checked, self._value, self._noise = flat(self._params), math.inf, noise_of(self._s)
+        self._checked, self._value, self._noise = self._x, math.inf, noise_of(self._s)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a group before the first step; it has no lr."""
-        if "lr" in param_group or hasattr(self, "stepsize"):
-            msg = "groups of FeedbackSGD are given at the start and have no lr: the loss decides on the stepsize"
+        """Add the group of all parameters, which has no lr."""
+        if "lr" in param_group or self.param_groups:
+            msg = "FeedbackSGD has one group and no lr: the loss decides on the stepsize of all parameters"
             raise ValueError(msg)
         super().add_param_group(param_group)
 
     @property
-    def _params(self) -> list[Tensor]:
-        return [p for group in self.param_groups for p in group["params"]]
+    def _group(self) -> dict[str, Any]:
+        return self.param_groups[0]
+
+    @property
+    def _x(self) -> Tensor:
+        return flat(self._group["params"])
 
     @property
     def bound(self) -> float:
@@ -154,12 +171,14 @@ class FeedbackSGD(CompressedOptimizer):
                 "returns the loss, such as lambda: loss(model(inputs), targets)"
             )
             raise TypeError(msg)
-        if any("lr" in group for group in self.param_groups):
+        if "lr" in self._group:
             msg = "FeedbackSGD has no lr, the loss decides on its stepsize; take the scheduler away"
             raise ValueError(msg)
-        noise, x = noise_of(self._s), flat(self._params)
-        loss, f, gradient = self._evaluate(closure)
-        residual = self._exchange(self._basis.transposed(gradient), finite=math.isfinite(f))
+        noise, x = noise_of(self._s), self._x
+        loss, self._forward_only = self.differentiated(closure)
+        f, t = loss.item() + self._penalty(), self._basis.transposed(flat_gradient(self._group, self._s.dtype))
+        self.zero_grad()
+        residual = self._exchange(t, finite=math.isfinite(f))
         if self.stepsize.unchecked == 0.0:  # x is the last checked point
             self._checked, self._value, self._noise = x, f, noise
         if residual is None:
@@ -167,39 +186,29 @@ class FeedbackSGD(CompressedOptimizer):
         else:
             self._move(x, closure, residual, float(torch.finfo(loss.dtype).eps))
         self.rounds += 1
-        return loss
+        return loss.detach()
 
     @torch.no_grad()
     def eval(self) -> None:
         """Go back to the last checked point, where the mean loss is the lowest so far; training goes on from there."""
-        self._write(self._checked)
+        write(self._group, self._checked)
         self.stepsize.unchecked = 0.0
 
     def traffic(self) -> tuple[float, float]:
         """Bytes that a process sends and receives per step, on average over the processes and a pair of steps."""
         k, n = self._feedback.k, self.workers.size
         scalars = 8 * (2 if self._feedback.sends_residual else 1)
-        values = k * self._params[0].element_size()
-        places = k * (2 if len(self._s) <= 2**15 else 4)
+        values, indices = k * self._checked.element_size(), k * _index_type(len(self._s)).itemsize
         if self._feedback.places == "own":
-            return values + places + scalars, (n - 1) * (values + places) + scalars
-        return values + places / n + scalars, values + places * (n - 1) / n + scalars
+            return values + indices + scalars, (n - 1) * (values + indices) + scalars
+        return values + indices / n + scalars, values + indices * (n - 1) / n + scalars
 
     # ---------------------------------------------------------------- values of f
 
-    def _evaluate(self, closure: Closure) -> tuple[Tensor, float, Tensor]:
-        """The loss of this process, the same with the penalty, and the gradient of the latter."""
-        self.refuse_gradients()
-        with torch.enable_grad():
-            loss = closure()
-            self._forward_only = differentiate(loss, self.param_groups)
-        gradient = torch.cat([flat_gradient(group, self._s) for group in self.param_groups])
-        self.zero_grad()
-        return loss.detach(), loss.item() + self._penalty(), gradient
-
     def _value_at_trial(self, closure: Closure) -> float:
         """The loss once more, with the noise of the last checked point; buffers and generators stay as they are."""
-        buffers, noise = [(buffer, buffer.clone()) for buffer in self.buffers()], noise_of(self._s)
+        buffers = [] if self._model is None else [(one, one.clone()) for one in self._model.buffers()]
+        noise = noise_of(self._s)
         set_noise(self._noise, self._s)
         with torch.set_grad_enabled(not self._forward_only):
             value = closure().item()
@@ -209,12 +218,7 @@ class FeedbackSGD(CompressedOptimizer):
         return value + self._penalty()
 
     def _penalty(self) -> float:
-        total = 0.0
-        for group in self.param_groups:
-            if group["weight_decay"]:
-                squares = sum(float(p.detach().double().square().sum()) for p in group["params"])
-                total += 0.5 * group["weight_decay"] * squares
-        return total
+        return 0.5 * self._group["weight_decay"] * float(self._x.double().square().sum())
 
     # ---------------------------------------------------------------- the message
 
@@ -223,27 +227,24 @@ class FeedbackSGD(CompressedOptimizer):
 
         A process whose loss or t is not finite sends NaN.  Then no change counts on any process, and None is returned.
         """
-        own, dtype = self._feedback.places == "own", self._params[0].dtype
+        own, before = self._feedback.places == "own", self._memory.clone()
         finite = finite and bool(t.isfinite().all())
-        before = self._memory[:0]
-
-        def choose(sizes: Tensor) -> Tensor:
-            nonlocal before
-            places = self._largest(sizes) if own else self._shared(sizes)
-            before = self._memory[places]
-            return places
-
-        places, values, rest = exchange(t if finite else self._memory, self._memory, choose, lambda v: v.to(dtype))
+        indices, values, rest = exchange(
+            t if finite else self._memory,
+            self._memory,
+            self._largest if own else self._shared,
+            lambda values: values.to(self._checked.dtype),
+        )
         message = values if finite else torch.full_like(values, math.nan)
         if own:
-            everybody = [_unpacked(J, len(t)) for J in self.workers.gather(_packed(places, len(t)))]
+            everybody = [_unpacked(J, len(t)) for J in self.workers.gather(_packed(indices, len(t)))]
             received = self.workers.gather(message)
         else:
-            everybody, received = [places], [self.workers.mean(message.clone())]
+            everybody, received = [indices], [self.workers.mean(message.clone())]
         if not all(bool(one.isfinite().all()) for one in received):
-            self._memory[places] = before
+            self._memory = before
             return None
-        self._last[places] = self.rounds + 1
+        self._last[indices] = self.rounds + 1
         for J, one in zip(everybody, received, strict=True):
             self._s[J] += one.to(self._s.dtype) / len(received)
         if not own:
@@ -252,30 +253,24 @@ class FeedbackSGD(CompressedOptimizer):
         return math.sqrt(len(t) - self._feedback.k) * least
 
     def _shared(self, sizes: Tensor) -> Tensor:
-        """The places that the process chooses whose turn it is."""
+        """The indices that the process chooses whose turn it is."""
         chooser = self.rounds % self.workers.size
         own = self._largest(sizes) if self.workers.rank == chooser else self._last[: self._feedback.k].long()
         return _unpacked(self.workers.broadcast(_packed(own, len(sizes)), chooser), len(sizes))
 
     def _largest(self, sizes: Tensor) -> Tensor:
-        """The k places with the largest change, ascending; of equal ones the oldest."""
+        """The k indices with the largest change, ascending; of equal ones the oldest."""
         k = self._feedback.k
-        candidates = _above(sizes, k)
-        some = sizes[candidates]
-        least = torch.topk(some, k).values[-1].item()
-        places = candidates[some >= least]
-        if len(places) > k:
-            equal = candidates[some == least]
-            oldest = torch.sort(self._last[equal], stable=True).indices
-            certain = candidates[some > least]
-            places = torch.cat([certain, equal[oldest[: k - len(certain)]]]).sort().values
-        return places
+        least = torch.topk(sizes, k, sorted=False).values.min()
+        certain, equal = torch.nonzero(sizes > least).flatten(), torch.nonzero(sizes == least).flatten()
+        oldest = torch.sort(self._last[equal], stable=True).indices[: k - len(certain)]
+        return torch.cat([certain, equal[oldest]]).sort().values
 
     # ---------------------------------------------------------------- the step
 
     def _move(self, x: Tensor, closure: Closure, residual: float, unit: float) -> None:
         """Move to y, and in a round that is checked back where f did not fall by enough."""
-        self._step_from(x)
+        write(self._group, x - self.stepsize.c * self._basis.apply(self._s))
         parts = [residual] if self._feedback.sends_residual else []
         checks = self.stepsize.checks
         if checks:
@@ -289,15 +284,15 @@ class FeedbackSGD(CompressedOptimizer):
             return
         self.checks += 1
         if self.stepsize.accepts(means[0], means[1], size, self._residual, unit):
-            self._checked = flat(self._params)
+            self._checked = self._x
         else:
-            self._write(self._checked)
+            write(self._group, self._checked)
 
     def _skip(self) -> None:
         """Go back to the last checked point; from a point that is not checked as after a check that failed."""
         if self.stepsize.unchecked > 0.0:
             self.stepsize.accepts(0.0, math.inf, float(self._s.norm()), math.inf)
-            self._write(self._checked)
+            write(self._group, self._checked)
         self._residual, self.skipped = math.inf, self.skipped + 1
         warnings.warn(
             f"step {self.rounds + 1}: the loss, the gradient or the message of a process is not finite; no change "
@@ -305,18 +300,6 @@ class FeedbackSGD(CompressedOptimizer):
             RuntimeWarning,
             stacklevel=4,
         )
-
-    def _step_from(self, x: Tensor) -> None:
-        start, step = x, self._basis.apply(self._s)
-        for group in self.param_groups:
-            size = sum(p.numel() for p in group["params"])
-            subtract(group, start[:size], step[:size], self.stepsize.c)
-            start, step = start[size:], step[size:]
-
-    def _write(self, x: Tensor) -> None:
-        sizes = [sum(p.numel() for p in group["params"]) for group in self.param_groups]
-        for group, part in zip(self.param_groups, torch.split(x, sizes), strict=True):
-            write(group, part)
 
     # ---------------------------------------------------------------- the state
 
@@ -347,29 +330,14 @@ class FeedbackSGD(CompressedOptimizer):
         self._residual, self._value, self._noise = saved["residual"], saved["value"], saved["noise"]
 
 
-def _basis_of(feedback: Feedback, like: Tensor) -> Operator:
-    parts = feedback.directions
-    return Blocks([operator(A, like) for A in parts], [A.shape[0] for A in parts]) if parts else Scaled(1.0)
+def _index_type(d: int) -> torch.dtype:
+    return torch.int16 if d <= 2**15 else torch.int32
 
 
-def _above(sizes: Tensor, k: int) -> Tensor:
-    """Places among which the k largest are, and few others: a threshold from a sample, as topk of all is slow."""
-    sample = sizes[::_STRIDE]
-    wanted = k // _STRIDE + k // (4 * _STRIDE) + 16
-    if wanted >= len(sample):
-        return torch.arange(len(sizes), device=sizes.device)
-    least = torch.topk(sample, wanted).values[-1].item()
-    if sizes.is_cpu:  # where numpy takes a tenth of the time
-        places = torch.from_numpy(np.flatnonzero(sizes.numpy() >= least))
-    else:
-        places = torch.nonzero(sizes >= least).flatten()
-    return places if len(places) >= k else torch.arange(len(sizes), device=sizes.device)
-
-
-def _packed(places: Tensor, d: int) -> Tensor:
-    """Places as bytes, 2 each for d ≤ 32768 and else 4, which every backend sends."""
-    return places.to(torch.int16 if d <= 2**15 else torch.int32).view(torch.uint8)
+def _packed(indices: Tensor, d: int) -> Tensor:
+    """Indices as bytes, which every backend sends."""
+    return indices.to(_index_type(d)).view(torch.uint8)
 
 
 def _unpacked(data: Tensor, d: int) -> Tensor:
-    return data.view(torch.int16 if d <= 2**15 else torch.int32).long()
+    return data.view(_index_type(d)).long()

@@ -20,8 +20,6 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.parallel import DistributedDataParallel
 
-from stepsize_opt.problems import linear_smoothness
-from stepsize_opt.torch.operators import Kronecker
 from stepsize_opt.torch.smoothness import loss_curvature
 from stepsize_opt.torch.workers import Workers, digest
 
@@ -66,6 +64,43 @@ def trainable(model: nn.Module) -> dict[str, Tensor]:
     return {name: p for name, p in model.named_parameters() if p.requires_grad}
 
 
+def trained_parameters(model: nn.Module) -> list[Tensor]:
+    """The parameters that are trained; raises ValueError where there are none."""
+    params = list(trainable(model).values())
+    if not params:
+        msg = "model has no trainable parameters"
+        raise ValueError(msg)
+    return params
+
+
+def work_dtype(like: Tensor) -> torch.dtype:
+    """The dtype of memories and products: that of the parameters, at least float32."""
+    return torch.promote_types(like.dtype, torch.float32)
+
+
+@dataclass(frozen=True, eq=False)
+class Kronecker:
+    """(G ⊗ F) Diag(r) on the entries of a matrix [W b], with orthogonal G and F: a basis on tensors.
+
+    The vector holds W row by row, then b where the layer has a bias.
+    """
+
+    G: Tensor
+    F: Tensor
+    r: Tensor
+    bias: bool
+
+    def apply(self, v: Tensor) -> Tensor:
+        M = self.G @ (v.view_as(self.r) * self.r) @ self.F.T
+        return torch.cat([M[:, :-1].reshape(-1), M[:, -1]]) if self.bias else M.reshape(-1)
+
+    def transposed(self, v: Tensor) -> Tensor:
+        rows, columns = self.r.shape
+        M = v[: rows * (columns - self.bias)].view(rows, -1)
+        M = torch.cat([M, v[-rows:, None]], dim=1) if self.bias else M
+        return (self.G.T @ M @ self.F * self.r).reshape(-1)
+
+
 @dataclass(frozen=True, eq=False)
 class Head:
     """A linear layer that alone is trained and whose outputs are those of the model: L = K ⊗ FᵀF/n is proved."""
@@ -82,18 +117,12 @@ class Head:
         K = "½(I − 11ᵀ/C)" if np.count_nonzero(self.K - np.diag(np.diag(self.K))) else f"{self.K[0, 0]:g}·I"
         return f"{K} ⊗ FᵀF/n"
 
-    @property
-    def matrix(self) -> Any:
-        """L, weight row by row, then bias; C(p + 1) square."""
-        return linear_smoothness(self.K, self.gram, bias=self.layer.bias is not None)
-
     def basis(self, ridge: float, like: Tensor) -> Kronecker:
         """A with AAᵀ = L̂⁻¹ for an L̂ of at least L + ridge·I, with the dtype of ``like``, at least float32."""
         (f, F), (g, G) = (torch.linalg.eigh(torch.as_tensor(factor)) for factor in (self.gram, self.K))
         eigenvalues = g.clamp(min=0.0)[:, None] * f.clamp(min=0.0)
         r = (eigenvalues + DAMPING * eigenvalues.max() + ridge).rsqrt()
-        wide = torch.promote_types(like.dtype, torch.float32)
-        G, F, r = (x.to(device=like.device, dtype=wide).contiguous() for x in (G, F, r))
+        G, F, r = (x.to(device=like.device, dtype=work_dtype(like)).contiguous() for x in (G, F, r))
         return Kronecker(G, F, r, self.layer.bias is not None)
 
 
@@ -111,8 +140,8 @@ def find_head(model: nn.Module, loss: Any, data: Batches, workers: Workers, dtyp
         reason = reason or "the data of another process do not satisfy what the proof needs"
     if head is None or reason:
         raise ValueError(reason)
-    averaged = workers.symmetric_means([torch.as_tensor(head.gram)], dtype, head.layer.weight.device)[0]
-    return replace(head, gram=averaged.double().numpy())
+    gram = torch.as_tensor(head.gram).to(head.layer.weight.device, dtype)
+    return replace(head, gram=workers.symmetric_mean(gram).double().cpu().numpy())
 
 
 def _own_head(model: nn.Module, loss: Any, data: Batches) -> Head:

@@ -62,14 +62,12 @@ class Workers:
         whole = self.mean(torch.cat(list(tensors)))
         return list(torch.split(whole, [tensor.numel() for tensor in tensors]))
 
-    def symmetric_means(self, tensors: Sequence[Tensor], dtype: torch.dtype, device: Any) -> list[Tensor]:
-        """The means of vectors and symmetric matrices, of these one triangle, in one message of this dtype."""
-        packed = []
-        for tensor in tensors:
-            n = len(tensor)
-            part = tensor if tensor.ndim == 1 else tensor[tuple(torch.triu_indices(n, n))]
-            packed.append(part.to(device=device, dtype=dtype))
-        return [_unpacked(mean.cpu(), tensor) for mean, tensor in zip(self.means(packed), tensors, strict=True)]
+    def symmetric_mean(self, matrix: Tensor) -> Tensor:
+        """The mean of a symmetric matrix, of which one triangle is sent."""
+        triangle = tuple(torch.triu_indices(*matrix.shape))
+        out = torch.zeros_like(matrix)
+        out[triangle] = self.mean(matrix[triangle])
+        return out + out.triu(1).T
 
     def broadcast(self, tensor: Tensor, source: int) -> Tensor:
         """The tensor of the process ``source``; those of the others are overwritten."""
@@ -117,12 +115,3 @@ def digest(*values: Any) -> int:
 
 def _bytes(tensor: Tensor) -> int:
     return tensor.numel() * tensor.element_size()
-
-
-def _unpacked(values: Tensor, like: Tensor) -> Tensor:
-    if like.ndim == 1:
-        return values
-    n = len(like)
-    out = values.new_zeros(n, n)
-    out[tuple(torch.triu_indices(n, n))] = values
-    return out + out.triu(1).T
