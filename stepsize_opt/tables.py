@@ -5,15 +5,16 @@ A table is text, HTML, records or a plot.
 
 from __future__ import annotations
 
-import html
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from html import escape
 from statistics import median
 from typing import Any, Generic, TypeVar
 
 from stepsize_opt.plots import STYLES, axes_or_new, log_axes
 from stepsize_opt.proofs import Unproved
 from stepsize_opt.smoothness import NeedsDense
+from stepsize_solvers.programs import Tabled, html_row, html_table
 
 Limits = Mapping[str, tuple[tuple[float, float], ...]]
 Progress = Callable[[int, int, str], None]
@@ -23,7 +24,7 @@ _SPREAD = 4.0
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Row:
+class Row(Tabled):
     """One method with a stepsize, and what it takes until the accuracy is guaranteed.
 
     Attributes
@@ -92,6 +93,10 @@ class Row:
         """Return the numbers and words of the row."""
         left_out = ("result", "compressor", "more")
         return {**{name: value for name, value in vars(self).items() if name not in left_out}, **self.more}
+
+    def _shown(self) -> list[tuple[str, str]]:
+        names = [name.replace("_", " ") for name in self.record()]
+        return [(name, cell(self, name)) for name in names if cell(self, name)]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -222,11 +227,11 @@ class Table:
         return "\n".join([*lines, "", *self._legend()])
 
     def _repr_html_(self) -> str:
-        parts = [f"<p>{html.escape(self.title)}</p>"]
+        parts = [f"<p>{escape(self.title)}</p>"]
         parts += [_html_table(f"goal {goal}", self._cells(goal)) for goal in self.goals]
         if self.measured:
             parts.append(_html_table(_MEASURED_TITLE, self._measured_cells()))
-        parts += [f"<p>{html.escape(line)}</p>" for line in self._legend()]
+        parts += [f"<p>{escape(line)}</p>" for line in self._legend()]
         return "".join(parts)
 
     def _legend(self) -> list[str]:
@@ -377,8 +382,12 @@ def _text(name: str, value: Any) -> str:
 def _lines(cells: Sequence[Sequence[str]]) -> list[str]:
     """Return the lines of a table, the header first and the mark in the first column."""
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    left = [True, *(name in _WORDS for name in cells[0][1:])]
-    return [_aligned(row, widths, left) for row in cells]
+    return [_aligned(row, widths, _left(cells)) for row in cells]
+
+
+def _left(cells: Sequence[Sequence[str]]) -> list[bool]:
+    """Return which columns are aligned to the left: the mark and words."""
+    return [True, *(name in _WORDS for name in cells[0][1:])]
 
 
 def _aligned(row: Sequence[str], widths: Sequence[int], left: Sequence[bool]) -> str:
@@ -388,9 +397,5 @@ def _aligned(row: Sequence[str], widths: Sequence[int], left: Sequence[bool]) ->
 
 def _html_table(caption: str, cells: Sequence[Sequence[str]]) -> str:
     header, *rows = cells
-    body = [_html_row(header, "th"), *(_html_row(row, "td") for row in rows)]
-    return f"<table><caption>{html.escape(caption)}</caption>{''.join(body)}</table>"
-
-
-def _html_row(cells: Sequence[str], tag: str) -> str:
-    return "<tr>" + "".join(f"<{tag}>{html.escape(text)}</{tag}>" for text in cells) + "</tr>"
+    left = _left(cells)
+    return html_table([html_row(header, left, "th"), *(html_row(row, left) for row in rows)], caption)

@@ -30,7 +30,6 @@ from stepsize_opt.inputs.checks import (
 )
 from stepsize_opt.inputs.saving import (
     Saved as Saved,
-    Shown as Shown,
     atomic_write as atomic_write,
     broken_is_value_error as broken_is_value_error,
     from_fields as from_fields,

@@ -1,4 +1,4 @@
-"""Results on disk and on the screen: files written whole or not at all, and what every answer shares.
+"""Results on disk: files written whole or not at all, and what every answer shares.
 
 A result is an npz file of arrays and JSON text, nothing pickled, with a digest over all of it.  ``meta`` holds the
 fields that are no arrays, as JSON; ``digest`` the SHA-256 of ``meta`` and of every array with its name, type and
@@ -10,7 +10,6 @@ file does not hold L, so nothing is proved again on reading; ``certify`` does th
 from __future__ import annotations
 
 import hashlib
-import html
 import json
 import math
 import os
@@ -216,27 +215,6 @@ def _numbers(value: Any) -> Any:
     if isinstance(value, list):
         return [_numbers(item) for item in value]
     return float(value) if value in ("inf", "-inf", "nan") else value
-
-
-class Shown(ABC):
-    """Text and HTML made of names and values, under the name of the class."""
-
-    @abstractmethod
-    def _shown(self) -> list[tuple[str, str]]:
-        """Return names and values for people to read."""
-
-    def __repr__(self) -> str:
-        rows = self._shown()
-        width = max(len(name) for name, _ in rows)
-        return "\n".join([type(self).__name__, *(f"  {name:<{width}}  {value}" for name, value in rows)])
-
-    def _repr_html_(self) -> str:
-        cells = "".join(
-            f"<tr><th style='text-align:left'>{html.escape(name)}</th>"
-            f"<td style='text-align:left'>{html.escape(value)}</td></tr>"
-            for name, value in self._shown()
-        )
-        return f"<table><caption>{type(self).__name__}</caption>{cells}</table>"
 
 
 class Saved(ABC):

@@ -45,7 +45,7 @@ from stepsize_opt.inputs import (
     whole_number,
 )
 from stepsize_opt.smoothness import LowRankPlusDiagonal, proved_smoothness, read_smoothness
-from stepsize_solvers.programs import Indices, Matrix, Vector
+from stepsize_solvers.programs import Indices, Matrix, Tabled, Vector, plain_rows
 
 # τ and σ: an accepted step lowers f by at least c max(τ‖s‖², σ(‖s‖ + ρ)²).  From 0.1 to 0.3 for τ and up to 0.01 for σ,
 # the floats to f − f* ≤ 1e-6 changed by less than 5 % in the geometric mean over 12 problems.
@@ -164,7 +164,7 @@ def _floats_of(L: Any, more: int) -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class Feedback:
+class Feedback(Tabled):
     """Error feedback with a measured stepsize: k floats per client and round, nothing to tune, f never rises.
 
     Parameters
@@ -309,6 +309,11 @@ class Feedback:
             return SetupFloats(largest_one / self.clients, largest_one)
         each = sum(_floats_of(block, 1) for block in blocks)
         return SetupFloats(float(each), each)
+
+    def _shown(self) -> list[tuple[str, str]]:
+        names = ("d", "k", "clients", "rule", "places", "basis", "certified", "floats")
+        values = {name: getattr(self, name) for name in names}
+        return plain_rows({**values, "setup_floats.largest": self.setup_floats.largest})
 
     def rounds(self, accepted: int) -> int:
         """Return a bound on the rounds with so many accepted checks, for ∇²f ⪯ L (docs/feedback.md, (b))."""

@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 
 from stepsize_opt.goals import Goal, GoalName, Units
-from stepsize_opt.inputs import Shown, Structure, check_kind, dense, pattern_with, read_matrix
+from stepsize_opt.inputs import Structure, check_kind, dense, pattern_with, read_matrix
 from stepsize_opt.large.solve import large_problem
 from stepsize_opt.large.stepsizes import InverseStepsize, StepsizeOperator
 from stepsize_opt.methods import Algorithm
@@ -27,7 +27,7 @@ from stepsize_opt.proofs import (
 from stepsize_opt.sketches import Sketch
 from stepsize_opt.smoothness import MatrixSmoothness
 from stepsize_solvers.numerics.linalg import blas_threads
-from stepsize_solvers.programs import Matrix, is_identity
+from stepsize_solvers.programs import Matrix, Shown, is_identity
 
 
 @dataclass(frozen=True, repr=False)

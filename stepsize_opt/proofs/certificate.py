@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
 from stepsize_opt.proofs.intervals import LOG_2, Interval
-from stepsize_solvers.programs import Vector
+from stepsize_solvers.programs import Tabled, Vector, plain_rows
 
 
 class Unproved(ValueError):
@@ -21,7 +21,7 @@ class Unproved(ValueError):
 
 
 @dataclass(frozen=True)
-class Certificate:
+class Certificate(Tabled):
     """What is proved about a stepsize matrix; one that contradicts itself is not made (ArithmeticError).
 
     Attributes
@@ -85,6 +85,9 @@ class Certificate:
     def is_optimal(self, tol: float) -> bool:
         """Return whether D is proved feasible and within ``tol`` of the best possible."""
         return self.feasible and self.gap <= tol
+
+    def _shown(self) -> list[tuple[str, str]]:
+        return plain_rows({**asdict(self), "gap": self.gap})
 
     def rescaled(self, scale: Vector) -> Certificate:
         """The certificate of ΛDΛ for a diagonal Λ of powers of two: log det and its bound move by 2 Σ log Λ_j."""

@@ -21,7 +21,7 @@ LayerWise the factor is 1, because E[Sᵢ] = I.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
@@ -45,7 +45,7 @@ from stepsize_opt.inputs import (
     whole_number,
 )
 from stepsize_opt.sketches.draws import CoordinatesDraw, Draw, FactorDraw
-from stepsize_solvers.programs import Matrix, PositiveMap, Vector
+from stepsize_solvers.programs import Matrix, PositiveMap, Tabled, Vector, plain_rows
 
 Law: TypeAlias = tuple[Vector, Array]
 
@@ -59,7 +59,7 @@ KINDS: dict[str, type[Sketch]] = {}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Sketch(ABC):
+class Sketch(Tabled):
     """A random symmetric positive semidefinite d×d matrix S with E[S] = I.
 
     Every random number comes from the ``numpy.random.Generator`` passed in: equal generators give equal draws, and
@@ -262,6 +262,9 @@ class Sketch(ABC):
 
     def __repr__(self) -> str:
         return f"<{self.text}>"
+
+    def _shown(self) -> list[tuple[str, str]]:
+        return plain_rows({name: getattr(self, name) for name in ("text", "d", "expected_nonzeros", "expected_rank")})
 
 
 class DiagonalBase(Sketch):

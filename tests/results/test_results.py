@@ -20,6 +20,7 @@ from stepsize_opt import (
     FiniteSketch,
     LowRankPlusDiagonal,
     RandK,
+    compare,
     compression_limit,
     optimal_distributed_stepsize,
     optimal_method,
@@ -133,6 +134,7 @@ LONG = np.diag(np.arange(1.0, D + 1.0))
 ROWS = np.random.default_rng(0).standard_normal((40, D))
 QUADRATIC = Quadratic(LONG, np.ones(D))
 RESULT = optimal_stepsize(LONG, RandK(D, 3))
+ROW = next(row for row in compare(LONG, RandK(D, 3)).rows if row.stepsize == "optimal")
 LONG_MOMENTUM: dict[str, Any] = {"goal": "linear", "strong_convexity": 1.0, "momentum": True}
 
 
@@ -157,6 +159,28 @@ def test_no_matrix_is_printed(thing: Any) -> None:
     assert text.startswith(type(thing).__name__)
     assert len(text) < 300
     assert "[[" not in text
+
+
+@pytest.mark.parametrize(
+    ("thing", "name", "value"),
+    [
+        (RandK(D, 3), "expected_nonzeros", "3"),
+        (RandK(10**6, 1000), "d", "1\u202f000\u202f000"),
+        (Feedback(LONG, 2), "setup_floats.largest", str(D)),
+        (Feedback(None, 2), "k", "2"),
+        (RESULT.certificate, "feasible", "True"),
+        (RESULT.solver_stats, "num_iters", "0"),
+        (ROW, "goal", "paper"),
+        (ROW, "stepsize", "optimal"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_parts_of_an_answer_are_tables_in_a_notebook_and_one_line_elsewhere(thing: Any, name: str, value: str) -> None:
+    page = thing._repr_html_()
+    assert page.startswith(f"<table><caption>{type(thing).__name__}</caption>")
+    side = "right" if value[0].isdigit() else "left"
+    assert f">{name}</td><td style='text-align:{side}'>{value}</td></tr>" in page
+    assert "\n" not in repr(thing)
 
 
 def test_runs_and_verdicts_are_tables_in_a_notebook() -> None:

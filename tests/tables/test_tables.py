@@ -54,8 +54,16 @@ def test_the_text_marks_the_best_and_what_is_outside_the_budget() -> None:
 def test_html_has_a_cell_for_each_value_and_escapes_it() -> None:
     text = TABLE._repr_html_()
     assert text.count("<table>") == 2 and text.count("<tr>") == len(ROWS) + 2
-    assert text.count("<td>") == len(ROWS) * (1 + len(COLUMNS))
-    assert "<td>*</td><td>det-CGD2</td>" in text and "<td>D &lt; L</td>" in text and "<p>a note</p>" in text
+    assert text.count("<td ") == len(ROWS) * (1 + len(COLUMNS))
+    assert ">*</td><td style='text-align:left'>det-CGD2</td>" in text and ">D &lt; L</td>" in text
+    assert text.startswith("<p>A title</p>") and text.endswith("<p>a note</p>")
+
+
+def test_numbers_of_html_are_to_the_right_below_their_heads_with_grouped_digits() -> None:
+    text = replace(TABLE, rows=(replace(FIRST, rounds=36048.0),))._repr_html_()
+    assert "<th style='text-align:right'>rounds</th>" in text and "<th style='text-align:left'>method</th>" in text
+    assert "<td style='text-align:right'>36\u202f048</td>" in text
+    assert "<td style='text-align:right'>50.0%</td>" in text
 
 
 def test_records_are_plain() -> None:

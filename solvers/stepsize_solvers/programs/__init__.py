@@ -22,6 +22,13 @@ from stepsize_solvers.programs.maps import (
 )
 from stepsize_solvers.programs.patterns import Pattern as Pattern
 from stepsize_solvers.programs.program import Family as Family, Metric as Metric, Program as Program
+from stepsize_solvers.programs.shown import (
+    Shown as Shown,
+    Tabled as Tabled,
+    html_row as html_row,
+    html_table as html_table,
+    plain_rows as plain_rows,
+)
 from stepsize_solvers.programs.types import (
     Indices as Indices,
     Matrix as Matrix,

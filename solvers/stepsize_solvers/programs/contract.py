@@ -14,6 +14,7 @@ from enum import Enum
 from typing import Any
 
 from stepsize_solvers.programs.program import Program
+from stepsize_solvers.programs.shown import Tabled, plain_rows
 from stepsize_solvers.programs.types import Matrix, Stack, Vector
 
 
@@ -69,7 +70,7 @@ _MEANING: dict[Status, tuple[str, str]] = {
 
 
 @dataclass(frozen=True)
-class SolverStats:
+class SolverStats(Tabled):
     """Statistics under cvxpy's field names."""
 
     solver_name: str
@@ -88,6 +89,9 @@ class SolverStats:
             num_iters=sum(part.num_iters or 0 for part in parts),
             extra_stats={label: [part.extra_stats for part in parts]},
         )
+
+    def _shown(self) -> list[tuple[str, str]]:
+        return plain_rows({**vars(self), **self.extra_stats})
 
 
 @dataclass(frozen=True, eq=False)

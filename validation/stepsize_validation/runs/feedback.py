@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from stepsize_opt.inputs import (
-    Shown,
     check_objective,
     positive_number,
     real_array,
@@ -17,7 +16,7 @@ from stepsize_opt.inputs import (
 )
 from stepsize_opt.methods import Feedback, FeedbackClient, FeedbackMessage, FeedbackServer
 from stepsize_opt.problems import Federated, Objective
-from stepsize_solvers.programs import Matrix, Vector
+from stepsize_solvers.programs import Matrix, Shown, Vector
 
 
 @dataclass(frozen=True, eq=False, repr=False)

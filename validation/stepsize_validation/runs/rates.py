@@ -52,7 +52,6 @@ import numpy as np
 from stepsize_opt.goals import GoalName
 from stepsize_opt.inputs import (
     Array,
-    Shown,
     check_kind,
     check_one_of,
     positive_number,
@@ -61,7 +60,7 @@ from stepsize_opt.inputs import (
 )
 from stepsize_opt.methods import weight
 from stepsize_opt.problems import FederatedInfimum, Infimum
-from stepsize_solvers.programs import Vector
+from stepsize_solvers.programs import Shown, Vector
 from stepsize_validation.runs.confidence import UNKNOWN, mean_bounds, unseen_share
 from stepsize_validation.runs.record import MomentumRun, Run
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from stepsize_opt.inputs import Shown, check_memory, check_one_of, real_array, real_number
+from stepsize_opt.inputs import check_memory, check_one_of, real_array, real_number
 from stepsize_opt.methods import Compressor, Momentum, State, weight
 from stepsize_opt.plots import GUARANTEE, STYLES, Curve, axes_or_new, log_axes
 from stepsize_opt.sketches import Sketch
-from stepsize_solvers.programs import Indices, Matrix, Vector
+from stepsize_solvers.programs import Indices, Matrix, Shown, Vector
 from stepsize_validation.runs.metric import DescentMetric
 
 # What is recorded at every step and for every seed.
