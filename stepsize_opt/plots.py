@@ -1,4 +1,4 @@
-"""The one way to draw: styles, curves with bands, log axes, heat maps; matplotlib is imported when something is drawn.
+"""The one way to draw: styles, curves with bands, log axes, eigenvalues; matplotlib is imported when something is drawn.
 
 Colours are those of Okabe and Ito, which people with any colour vision can tell apart.  Every style also has its own
 line pattern and marker, so that plots survive a black-and-white print.
@@ -6,10 +6,12 @@ line pattern and marker, so that plots survive a black-and-white print.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import cycle
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from stepsize_solvers.programs import Indices, Matrix, Vector
 
@@ -116,11 +118,16 @@ def axes_or_new(ax: Any, size: tuple[float, float] = (6.0, 4.2)) -> Any:
     return pyplot().subplots(figsize=size, layout="constrained")[1] if ax is None else ax
 
 
-def plot_matrix(D: Any, ax: Any = None, title: str = "D") -> Any:
-    """Draw a symmetric matrix as a heat map whose colours are symmetric around zero; return the axes."""
-    ax = axes_or_new(ax, (4.8, 4.2))
-    top = float(abs(D).max())
-    image = ax.imshow(D, cmap="RdBu_r", vmin=-top, vmax=top, interpolation="nearest")
-    ax.figure.colorbar(image, ax=ax, shrink=0.85)
-    ax.set_title(title, fontsize=10)
+def plot_eigenvalues(matrices: Mapping[str, Matrix], ax: Any = None) -> Any:
+    """Draw the eigenvalues of symmetric positive definite matrices, the largest first; return the axes."""
+    ax = axes_or_new(ax)
+    styles = styles_of((name, i == 0) for i, name in enumerate(matrices))
+    for name, matrix in matrices.items():
+        values = np.linalg.eigvalsh(matrix)[::-1]
+        style = styles[name]
+        ax.semilogy(range(1, len(values) + 1), values, style.marker, color=style.colour, markersize=4.5, label=name)
+    ax.set_xlabel("eigenvalues, largest first", fontsize=9)
+    ax.grid(visible=True, which="major", color="0.9")
+    ax.tick_params(which="both", labelsize=8)
+    ax.legend(fontsize=8, frameon=False)
     return ax

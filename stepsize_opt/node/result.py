@@ -9,10 +9,10 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from stepsize_opt.goals import Goal, GoalName, MomentumGoal, coordinates_sent, goal_class
-from stepsize_opt.inputs import LARGE, dimensions, from_fields, pattern_of, real_array
+from stepsize_opt.inputs import LARGE, NAMED_STRUCTURES, dimensions, from_fields, pattern_of, real_array
 from stepsize_opt.large.stepsizes import BlockStepsize, StepsizeOperator, check_stepsize, stepsize_from_arrays
 from stepsize_opt.methods import CompressedStep, DetCGD1, DetCGD2, Momentum, get_method
-from stepsize_opt.plots import plot_matrix
+from stepsize_opt.plots import plot_eigenvalues
 from stepsize_opt.proofs import Certificate, exp_down
 from stepsize_opt.records import Result, plain_fields, structure_of_plain
 from stepsize_opt.sketches import Sketch, plain_sketch, sketch_of_plain
@@ -177,9 +177,18 @@ class StepsizeResult(Result):
         strong = issubclass(self.goal_class, MomentumGoal) and self.goal_class.strong
         return CompressedStep(self.sketch, factors, Momentum(self.rate, strong), self.inverse_curvature)
 
-    def plot(self, ax: Any = None) -> Any:
-        """Draw D as a heat map on matplotlib axes, new ones by default; return the axes."""
-        return plot_matrix(self.stepsize.todense(), ax, f"D, {self.algorithm}, {self._sketch_text}, goal {self.goal}")
+    def plot(self, ax: Any = None, *, beside: StepsizeResult | None = None) -> Any:
+        """Draw the eigenvalues of D, and those of another result, such as the best γI; return the axes.
+
+        ``ax`` are matplotlib axes, new ones by default.
+        """
+        results = [self] if beside is None else [self, beside]
+        return plot_eigenvalues({one._stepsize_text: one.stepsize.todense() for one in results}, ax)
+
+    @property
+    def _stepsize_text(self) -> str:
+        matrix = "best γI" if self.structure == NAMED_STRUCTURES["scalar"] else f"{self.structure} D"
+        return f"{matrix}, {self.algorithm}, {self._sketch_text}, goal {self.goal}"
 
     @property
     def log_det(self) -> float:

@@ -164,12 +164,16 @@ def test_a_result_shows_its_numbers(goal: str) -> None:
         assert result.log_det == pytest.approx(np.linalg.slogdet(result.D)[1], abs=1e-10)
 
 
-def test_a_plot_of_a_result_is_a_heat_map_of_its_matrix() -> None:
+def test_a_plot_of_a_result_shows_its_eigenvalues_beside_those_of_another() -> None:
     result, ax = optimal_stepsize(L, SKETCH), Figure().subplots()
-    assert result.plot(ax) is ax
-    (image,) = ax.get_images()
-    np.testing.assert_array_equal(image.get_array(), result.D)
-    assert ax.get_title() == "D, det-CGD1, randk:2, goal paper"
+    textbook = optimal_stepsize(L, SKETCH, structure="scalar")
+    assert result.plot(ax, beside=textbook) is ax
+    best, scalar = ax.get_lines()
+    assert best.get_label() == "full D, det-CGD1, randk:2, goal paper"
+    assert scalar.get_label() == "best γI, det-CGD1, randk:2, goal paper"
+    np.testing.assert_allclose(best.get_ydata(), np.linalg.eigvalsh(result.D)[::-1])
+    np.testing.assert_allclose(scalar.get_ydata(), textbook.D[0, 0])
+    assert len(result.plot(Figure().subplots()).get_lines()) == 1
 
 
 class TestCompare:
