@@ -331,19 +331,30 @@ def test_doctor(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_demo(tmp_path: Path, capsys: Captured) -> None:
     figure = tmp_path / "demo.png"
-    assert main(["demo", "--iterations", "200", "--seeds", "4", "--figure", str(figure)]) == 0
+    assert main(["demo", "--iterations", "250", "--seeds", "4", "--figure", str(figure)]) == 0
+    assert figure.read_bytes().startswith(b"\x89PNG")
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 80
-    assert "times fewer rounds" in "\n".join(lines[:3]) and "Proved" in lines[4]
-    rows = [line.split()[:4] for line in lines if line.startswith("  det-CGD")]
-    assert len(rows) == 6 and "det-CGD1, γ diag⁻¹(L) is the same matrix as γ I" in lines
-    assert figure.read_bytes().startswith(b"\x89PNG")
-    report = answer(capsys, "demo", "--iterations", "100", "--seeds", "4")
-    assert len(report["rows"]) == 6
+    text = " ".join(lines)
+    report = answer(capsys, "demo", "--iterations", "250", "--seeds", "4")
+    floats = {name: row["floats_to_1e-2"] for row in report["rows"] for name in row["names"]}
+    assert f"f − f* is below 1e-2 after {floats['optimal D, descent']:.0f} floats" in text
+    assert f"γI needs {floats['γ I']:.0f} (" in text
+    assert "Proved: no D of det-CGD1 has a better guarantee" in text
+    assert f"γI up to {report['ahead_until']['γ I']:.0f} floats" in text
+    # Equal matrices are one row, and run once: the L of this data set has a constant diagonal.
+    assert [row["names"] for row in report["rows"] if "γ I" in row["names"]] == [["γ I", "γ diag⁻¹(L)"]]
+    assert sum("γ I = γ diag⁻¹(L)" in line for line in lines) == 2 and len(report["rows"]) == 6
     for row in report["rows"]:
-        assert ("theorem_1" in row) == (row["stepsize"] != "optimal, descent")
+        assert ("theorem_1" in row) == ("optimal D of (3)" in row["names"])
         assert all(row[name]["verdict"] != "violated" for name in ("theorem_1", "descent_metric") if name in row)
         assert row["final_gap"] > 0.0
+
+
+def test_demo_of_a_run_that_is_too_short_to_gain(capsys: Captured) -> None:
+    assert main(["demo", "--iterations", "50", "--seeds", "2"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert text.startswith("After 150 floats f − f* is") and "γI to the end" in text
 
 
 # ---------------------------------------------------------------- check

@@ -1,27 +1,32 @@
-"""The command ``demo``: the main job on embedded data, from L to the observed rate."""
+"""The command ``demo``: the main job on embedded data, from L to the floats that a run sends.
+
+All stepsizes have the same sketch and seeds.  Each is the optimal one of its kind for ``goal="descent"``, but for the
+optimal D of condition (3), the paper's program; nothing is tuned.
+"""
 
 from __future__ import annotations
 
 import argparse
+import math
 import textwrap
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stepsize_opt.planning import compare
+from stepsize_opt import certify, compare, optimal_stepsize
 from stepsize_opt.sketches import parse_sketch
-from stepsize_opt.tables import Row
+from stepsize_opt.tables import Row, Table, best_first
+from stepsize_solvers.programs import Matrix, Vector
 from stepsize_validation.cli.common import (
     EXIT_INACCURATE,
     EXIT_OPTIMAL,
     FIGURES,
     check_output,
     grouped,
-    print_columns,
     print_json,
     progress,
     reported,
@@ -30,9 +35,14 @@ from stepsize_validation.cli.options import add, positive, seed, whole
 
 if TYPE_CHECKING:
     from stepsize_opt.problems import Infimum, LogisticRegression
+    from stepsize_opt.sketches import Sketch
     from stepsize_validation.runs import RateCheck, Run
 
-_TEXTBOOK = "det-CGD1, γ I"
+_LEVELS = {"1e-2": 1e-2, "1e-4": 1e-4, "1e-6": 1e-6}
+_ROUNDING = 1e-12  # of f − f*
+_CGD, _CLOSED, _PAPER, _OPTIMAL = "γ I", "best closed form", "optimal D of (3)", "optimal D, descent"
+_CLOSED_FORMS = ("γ diag⁻¹(L)", "γ L⁻¹", "γ L^(-1/2)", "det-CGD2")
+_COLOURS = {_CGD: "#888888", _CLOSED: "#d98c21", _PAPER: "#6baed6", _OPTIMAL: "#08519c"}
 
 _EXAMPLES = """examples:
   stepsize-opt demo
@@ -47,30 +57,49 @@ def add_parsers(commands: Any) -> None:
         "demo", help="solve on embedded data, run det-CGD, compare with the predicted rate", epilog=_EXAMPLES
     )
     demo.add_argument("--data", default="breast_cancer", help="data set (default: %(default)s)")
-    demo.add_argument("--reg", type=positive, default=0.01, help="regularisation λ (default: %(default)s)")
-    demo.add_argument("--sketch", default="randk:25%", help="sketch (default: randk:25%%)")
-    demo.add_argument("--iterations", type=whole, default=2000, help="steps (default: %(default)s)")
-    demo.add_argument("--seeds", type=whole, default=16, help="independent runs (default: %(default)s)")
+    demo.add_argument("--reg", type=positive, default=0.01, help="λ of the ridge (default: %(default)s)")
+    demo.add_argument("--sketch", default="randk:10%", help="sketch (default: randk:10%%)")
+    demo.add_argument("--iterations", type=whole, default=1500, help="steps (default: %(default)s)")
+    demo.add_argument("--seeds", type=whole, default=8, help="independent runs (default: %(default)s)")
     demo.add_argument("--seed", type=seed, default=0, help="random seed (default: %(default)s)")
     add(demo, "--figure", "--json")
     demo.set_defaults(run=_demo)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Outcome:
-    """One stepsize: its row of the comparison, its run, the guarantees that were checked on it, by name, and the mean
-    of f − f^inf after the last step."""
+    """One D: the names of the stepsizes that have it, its row of the comparison, its run, the guarantees that were
+    checked on it, and f − f* after 0, 1, … rounds of each seed.
+    """
 
+    names: tuple[str, ...]
     row: Row
     record: Run
     checks: dict[str, RateCheck]
-    excess: float
+    gaps: Matrix
+
+    @property
+    def floats(self) -> Vector:
+        """Floats sent before each of the gaps was reached."""
+        return np.concatenate([[0.0], self.record.floats()])
+
+    @property
+    def median(self) -> Vector:
+        """The median of f − f* over the seeds."""
+        return np.asarray(np.median(self.gaps, axis=0))
+
+    def floats_to(self, level: float) -> float:
+        """Return the median over the seeds of the floats sent until f − f* is at most a level."""
+        below = self.gaps <= level
+        return float(np.median(np.where(below.any(axis=1), self.floats[below.argmax(axis=1)], math.inf)))
 
     def plain(self) -> dict[str, Any]:
         """Return the numbers for JSON."""
         checks = {name: {**asdict(check), "verdict": check.verdict} for name, check in self.checks.items()}
+        floats = {f"floats_to_{name}": self.floats_to(level) for name, level in _LEVELS.items()}
         gradient = float(self.record.euclidean.mean())
-        return {**self.row.record(), **checks, "mean_squared_gradient": gradient, "final_gap": self.excess}
+        own = {"names": self.names, "mean_squared_gradient": gradient, "final_gap": float(self.gaps[:, -1].mean())}
+        return {**self.row.record(), **own, **floats, **checks}
 
 
 def _demo(args: argparse.Namespace) -> int:
@@ -79,48 +108,71 @@ def _demo(args: argparse.Namespace) -> int:
 
     check_output("--figure", args.figure, FIGURES)
     data = load_dataset(args.data)
-    objective = logistic_regression(data, args.reg)
+    objective = logistic_regression(data, args.reg, "ridge")
     sketch = parse_sketch(args.sketch, data.d)
     with progress("solving"):
-        rows = compare(objective.smoothness(), sketch).rows
+        rows = _without_repetition(_rows(objective.smoothness(), sketch))
         infimum = find_infimum(objective)
-    first = {row.label: _first_with_its_matrix(row, rows) for row in rows}
-    shown = [row for row in rows if first[row.label] is row]
     with progress("running") as show:
         outcomes: list[Outcome] = []
-        for row in shown:
-            show(len(outcomes), len(shown), row.label)
-            outcomes.append(_outcome(row, objective, infimum, args))
-    title = f"{data.name} (m = {data.m}, d = {data.d}), λ = {args.reg:g}, sketch {sketch}"
+        for names, row in rows:
+            show(len(outcomes), len(rows), row.stepsize)
+            outcomes.append(_outcome(names, row, objective, infimum, args))
+    drawn = {name: next(one for one in outcomes if name in one.names) for name in (_CGD, _PAPER, _OPTIMAL)}
+    reached = [name for name, level in _LEVELS.items() if drawn[_OPTIMAL].floats_to(level) < math.inf]
+    level = _LEVELS[reached[-1]] if reached else 0.0
+    closed = [one for one in outcomes if set(one.names) & set(_CLOSED_FORMS)]
+    drawn[_CLOSED] = min(closed, key=lambda one: (one.floats_to(level), one.median[-1]))
+    title = f"{data.name} (m = {data.m}, d = {data.d}), ridge λ = {args.reg:g}, {sketch}"
     if args.figure is not None:
         with reported(args.figure), progress("drawing"):
-            _draw(args.figure, f"{title}, {args.seeds} seeds", outcomes, infimum.found)
+            _draw(args.figure, f"{title}, {args.seeds} seeds", drawn, objective)
+    ahead = {name: _floats_ahead(drawn[name], drawn[_OPTIMAL]) for name in (_CGD, _CLOSED)}
     if args.json:
         found = [outcome.plain() for outcome in outcomes]
-        print_json({"data": data.name, "result": rows[0].result.summary(), "rows": found})
+        result = drawn[_OPTIMAL].row.result.summary()
+        print_json({"data": data.name, "result": result, "ahead_until": ahead, "rows": found})
     else:
-        textbook = next(outcome for outcome in outcomes if outcome.row is first[_TEXTBOOK])
-        _print_conclusions(outcomes, textbook, args)
-        _print_runs(f"Logistic regression on {title}", outcomes, args)
-        for row in rows:
-            if first[row.label] is not row:
-                print(f"{row.label} is the same matrix as {first[row.label].stepsize}")
-        print(f"\n{rows[0].result}")
+        _print_conclusions(drawn, reached, ahead, outcomes)
+        _print_tables(title, outcomes, args)
+        print(f"\n{drawn[_OPTIMAL].row.result}")
     return EXIT_INACCURATE if "violated" in _verdicts(outcomes) else EXIT_OPTIMAL
 
 
-def _verdicts(outcomes: Sequence[Outcome]) -> list[str]:
-    return [check.verdict for outcome in outcomes for check in outcome.checks.values()]
+def _rows(L: Matrix, sketch: Sketch) -> list[Row]:
+    """Return all stepsizes under the names of the figure, the best guarantee first."""
+    names = {"det-CGD1, optimal": _OPTIMAL, "det-CGD2, optimal": "det-CGD2"}
+    rows = [
+        replace(row, stepsize=names.get(row.label, row.stepsize)) for row in compare(L, sketch, goal="descent").rows
+    ]
+    paper = optimal_stepsize(L, sketch)
+    rounds = paper.goal_class.relative_rounds(paper.guaranteed_rate)
+    words: dict[str, Any] = {"goal": "descent", "method": paper.algorithm, "stepsize": _PAPER, "rate": paper.rate}
+    rows.append(Row(**words, rounds=rounds, floats=paper.expected_nonzeros * rounds, **paper.columns()))
+    return best_first(rows, lambda row: row.rounds)
 
 
-def _first_with_its_matrix(row: Row, rows: Sequence[Row]) -> Row:
-    """Return the first row of the same method with the same D."""
-    # The γ of a direction is certified to 1e-12 or so; different choices differ in the first digits.
-    same = (one for one in rows if np.allclose(one.result.D, row.result.D, rtol=1e-6, atol=0.0))
-    return next(one for one in same if one.method == row.method)
+def _without_repetition(rows: Sequence[Row]) -> list[tuple[tuple[str, ...], Row]]:
+    """Return the rows that have a D of their own, each with the names of all that have the same method and D."""
+    own: list[tuple[tuple[str, ...], Row]] = []
+    for row in rows:
+        # The γ of a direction is certified to 1e-12 or so; different choices differ in the first digits.
+        same = [
+            i
+            for i, (_, other) in enumerate(own)
+            if other.method == row.method and np.allclose(other.result.D, row.result.D, rtol=1e-6, atol=0.0)
+        ]
+        if same:
+            names, first = own[same[0]]
+            own[same[0]] = (*names, row.stepsize), first
+        else:
+            own.append(((row.stepsize,), row))
+    return own
 
 
-def _outcome(row: Row, objective: LogisticRegression, infimum: Infimum, args: argparse.Namespace) -> Outcome:
+def _outcome(
+    names: tuple[str, ...], row: Row, objective: LogisticRegression, infimum: Infimum, args: argparse.Namespace
+) -> Outcome:
     """Run one stepsize and check its guarantees; Theorem 1 is about stepsizes that satisfy its condition."""
     from stepsize_validation.runs import check_rate, run
 
@@ -128,50 +180,97 @@ def _outcome(row: Row, objective: LogisticRegression, infimum: Infimum, args: ar
     checks = {"descent_metric": check_rate(record, infimum, goal="descent")}
     if row.result.satisfies_condition:
         checks["theorem_1"] = check_rate(record, infimum)
-    return Outcome(row, record, checks, float(record.values[:, -1].mean()) - infimum.found)
+    return Outcome(names, row, record, checks, record.values - infimum.found)
 
 
-def _draw(path: Path, title: str, outcomes: Sequence[Outcome], infimum: float) -> None:
-    """Draw the best stepsize, the paper's optimum and CGD's γI against floats: gradient norms and f."""
+def _floats_ahead(other: Outcome, best: Outcome) -> float:
+    """Return the floats up to which another D has the smaller median of f − f*: infinite where it has it at the end."""
+    ahead = (other.median < best.median) & (best.median > _ROUNDING)
+    last = int(np.flatnonzero(ahead)[-1]) if ahead.any() else 0
+    return math.inf if last == len(ahead) - 1 else float(other.floats[last])
+
+
+def _verdicts(outcomes: Iterable[Outcome]) -> list[str]:
+    return [check.verdict for outcome in outcomes for check in outcome.checks.values()]
+
+
+def _draw(path: Path, title: str, drawn: Mapping[str, Outcome], objective: LogisticRegression) -> None:
+    """Draw f − f* against floats: the median and the range over the seeds, and what is proved of γI and the best D."""
     from stepsize_validation.figures import file_pyplot, save_figure
 
-    figure, axes = file_pyplot().subplots(1, 2, figsize=(11.0, 4.2), layout="constrained")
-    for one in outcomes:
-        if one.row.label in (outcomes[0].row.label, "det-CGD1, optimal", _TEXTBOOK):
-            for axis, show in zip(axes, ("metric", "excess"), strict=True):
-                one.record.plot(axis, show=show, infimum=infimum, label=one.row.label)
-    figure.suptitle(title, fontsize=11)
+    figure, axis = file_pyplot().subplots(figsize=(7.0, 4.4), layout="constrained")
+    L, M = objective.smoothness(), objective.strong_convexity()
+    for name, colour in _COLOURS.items():
+        one = drawn[name]
+        label = f"{name}: {' = '.join(one.names)}" if name == _CLOSED else name
+        axis.plot(one.floats, one.median, color=colour, linewidth=2.4 if name == _OPTIMAL else 1.6, label=label)
+        axis.fill_between(one.floats, one.gaps.min(axis=0), one.gaps.max(axis=0), color=colour, alpha=0.2, linewidth=0)
+        if name in (_CGD, _OPTIMAL):
+            rate = certify(one.row.result, L, goal="linear", strong_convexity=M).rate
+            bound = one.gaps[0, 0] * (1.0 - rate) ** np.arange(len(one.floats))
+            axis.plot(one.floats, bound, color=colour, linewidth=1.2, linestyle=(0, (4, 2)), label=f"{name}, proved")
+    axis.set(yscale="log", ylim=(0.7e-6, 1.0), xlabel="floats sent", ylabel="f − f*")
+    axis.set_title(title, fontsize=10)
+    axis.grid(visible=True, linewidth=0.4, alpha=0.5)
+    axis.legend(fontsize=9, frameon=False)
     save_figure(figure, path, dpi=130)
 
 
-def _print_conclusions(outcomes: Sequence[Outcome], textbook: Outcome, args: argparse.Namespace) -> None:
-    """Print what the best stepsize gains over CGD with γI, and what is proved."""
-    best = outcomes[0]
-    verdicts = ", ".join(f"{word} {count}" for word, count in Counter(_verdicts(outcomes)).items())
-    optimal = best.row.status == "optimal" and best.row.stepsize.startswith("optimal")
-    proved = f"no D of {best.row.method} has a better guarantee" if optimal else "the guarantee of this D"
+def _print_conclusions(
+    drawn: Mapping[str, Outcome], reached: Sequence[str], ahead: Mapping[str, float], outcomes: Sequence[Outcome]
+) -> None:
+    """Print what the optimal D gains over γI and the paper's closed forms, what is proved, and where γI leads."""
+    best, textbook, closed = (drawn[name] for name in (_OPTIMAL, _CGD, _CLOSED))
+    row, sent = best.row, best.floats[-1]
     gained = (
-        f"With D of “{best.row.label}” compressed gradient descent is guaranteed to need "
-        f"{textbook.row.rounds / best.row.rounds:.1f} times fewer rounds than with the textbook stepsize γI; after "
-        f"{grouped(args.iterations)} rounds f − f^inf is {best.excess:.1e}, with γI {textbook.excess:.1e}."
+        f"After {grouped(sent)} floats f − f* is {best.median[-1]:.1e} with the optimal D of det-CGD1, "
+        f"{textbook.median[-1]:.1e} with the textbook stepsize γI, and {closed.median[-1]:.1e} with "
+        f"{closed.row.stepsize}, the best of the paper's closed forms."
     )
-    known = (
-        f"Proved: {proved} (certified gap {best.row.gap:.0e}); the predicted bounds in runs of {args.seeds} seeds: "
-        f"{verdicts}."
+    if reached:
+        level = _LEVELS[reached[-1]]
+        own = best.floats_to(level)
+        needed = {
+            name: f"{grouped(floats)} ({floats / own:.1f} times as many)"
+            if floats < math.inf
+            else f"over {grouped(sent)}"
+            for name, floats in ((name, one.floats_to(level)) for name, one in drawn.items())
+        }
+        gained = (
+            f"With the optimal D of det-CGD1, f − f* is below {reached[-1]} after {grouped(own)} floats; the textbook "
+            f"stepsize γI needs {needed[_CGD]}, and {closed.row.stepsize}, the best of the paper's closed forms, "
+            f"{needed[_CLOSED]}."
+        )
+    optimal = f"no D of {row.method} has a better guarantee" if row.status == "optimal" else "the guarantee of this D"
+    verdicts = ", ".join(f"{word} {count}" for word, count in Counter(_verdicts(outcomes)).items())
+    proved = (
+        f"Proved: {optimal} (certified gap {row.gap:.0e}), and that of γI needs {textbook.row.rounds / row.rounds:.1f} "
+        f"times as many rounds, each in its own norm; predicted bounds in runs of {len(best.gaps)} seeds: {verdicts}."
     )
-    print(textwrap.fill(gained, 79), textwrap.fill(known, 79), sep="\n\n")
+    leads = [
+        f"{name} {'to the end' if math.isinf(until) else f'up to {grouped(until)} floats'}"
+        for name, until in (("γI", ahead[_CGD]), (closed.row.stepsize, ahead[_CLOSED]))
+        if until
+    ]
+    first = f"At first others have a smaller f: {' and '.join(leads)}." if leads else "It has the smaller f throughout."
+    print("\n\n".join(textwrap.fill(text, 79) for text in (gained, proved, first)), end="\n\n")
 
 
-def _print_runs(title: str, outcomes: Sequence[Outcome], args: argparse.Namespace) -> None:
-    """Print the guarantee of each stepsize with what was observed."""
-    rows = [["method, stepsize", "rounds", "predicted", "observed", "verdict", "f − f^inf"]]
+def _print_tables(title: str, outcomes: Sequence[Outcome], args: argparse.Namespace) -> None:
+    """Print the floats of each stepsize, and its guarantee with what was observed."""
+    rows = []
     for one in outcomes:
-        times, check = one.row.rounds / outcomes[0].row.rounds, one.checks["descent_metric"]
-        numbers = f"{times:.2f}×", f"{check.bound:.1e}", f"{check.observed:.1e}", check.verdict, f"{one.excess:.1e}"
-        rows.append([one.row.label, *numbers])
-    print_columns(title, rows)
-    print(
-        f"rounds: guaranteed, over those of the first row; predicted ≥ observed: mean of\n"
-        f"‖∇f‖² over {args.iterations} rounds in the norm of H = 2D − T(D) scaled to determinant 1,\n"
-        f"which differs from row to row; f − f^inf: after the last round"
+        check = one.checks["descent_metric"]
+        floats = {name: one.floats_to(level) for name, level in _LEVELS.items()}
+        more = {name: grouped(number) if number < math.inf else "—" for name, number in floats.items()}
+        more["guaranteed"] = f"{one.row.rounds / outcomes[0].row.rounds:.2f}×"
+        more |= {"predicted": f"{check.bound:.1e}", "observed": f"{check.observed:.1e}", "verdict": check.verdict}
+        rows.append(replace(one.row, stepsize=" = ".join(one.names), more=more))
+    sent = f"floats until f − f* is below a level, median; — not after {grouped(outcomes[0].floats[-1])}"
+    rounds = "guaranteed: rounds, over those of the first row"
+    print(Table(tuple(rows), ("stepsize", "guaranteed", *_LEVELS), title, notes=(sent, rounds)), end="\n\n")
+    norm = (
+        f"mean of ‖∇f‖² over {grouped(args.iterations)} rounds in the norm of H = 2D − T(D) scaled to",
+        "determinant 1, which differs from row to row",
     )
+    print(Table(tuple(rows), ("stepsize", "predicted", "observed", "verdict"), "Predicted ≥ observed", notes=norm))
