@@ -1,4 +1,4 @@
-"""The one way to draw: styles, curves with bands, log axes, eigenvalues; matplotlib is imported when something is drawn.
+"""The one way to draw: styles, curves with bands, log axes, eigenvalues; drawing imports matplotlib.
 
 Colours are those of Okabe and Ito, which people with any colour vision can tell apart.  Every style also has its own
 line pattern and marker, so that plots survive a black-and-white print.
