@@ -94,7 +94,7 @@ def why_not(requested: int, needed: int, smallest: int, goal: str) -> str:
 
 def optimal_distributed_stepsize(
     smoothness: Sequence[Any],
-    sketch: Sketch | Sequence[Sketch],
+    sketch: Sketch | str | Sequence[Sketch | str],
     *,
     epsilon2: float,
     initial_gap: float,
@@ -127,7 +127,7 @@ def optimal_distributed_stepsize(
     smoothness
         The clients' matrices L₁, …, L_n, each d×d symmetric positive semidefinite.
     sketch
-        The distribution of every Sᵢ (or Tᵢ), or one sketch for each client.
+        The distribution of every Sᵢ (or Tᵢ), or one sketch for each client; also by text such as ``"randk:8"``.
     epsilon2
         The accuracy ε² > 0 asked for.
     initial_gap

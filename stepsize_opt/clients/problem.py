@@ -166,7 +166,7 @@ class Clients:
         return mean_above(self.matrices) if self.mean is None else self.mean
 
 
-def read_clients(smoothness: Sequence[Any], sketch: Sketch | Sequence[Sketch], mean: Any) -> Clients:
+def read_clients(smoothness: Sequence[Any], sketch: object, mean: Any) -> Clients:
     """Check the arguments; raises TypeError or ValueError with the name of the one that is wrong."""
     if getattr(smoothness, "ndim", 0) == 2:  # an array, a frame or a sparse matrix
         msg = "smoothness must be the list of the clients' matrices; for one client pass [L]"

@@ -10,6 +10,7 @@ from stepsize_opt.inputs.checks import (
     check_objective as check_objective,
     check_one_of as check_one_of,
     check_unbiased as check_unbiased,
+    did_you_mean as did_you_mean,
     dimensions as dimensions,
     distribution as distribution,
     enter_class as enter_class,

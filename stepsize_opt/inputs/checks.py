@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Mapping, Set
+from difflib import get_close_matches
 from numbers import Integral, Real
 from typing import Any, TypeAlias, TypeGuard, TypeVar
 
@@ -67,11 +68,18 @@ def check_objective(name: str, value: object) -> None:
         raise TypeError(msg)
 
 
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return the end of a message that names the closest of the known words; nothing where none is close."""
+    meant = get_close_matches(word, list(known), 1)
+    return f" (did you mean {meant[0]!r}?)" if meant else ""
+
+
 def check_one_of(name: str, value: object, known: Iterable[str]) -> None:
     """Raise ValueError unless ``value`` is one of the ``known`` names, which the message lists."""
     choices = tuple(known)
     if not (isinstance(value, str) and value in choices):  # an array compares entry by entry
-        msg = f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}"
+        meant = did_you_mean(value, choices) if isinstance(value, str) else ""
+        msg = f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}{meant}"
         raise ValueError(msg)
 
 

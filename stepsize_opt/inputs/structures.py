@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from scipy.sparse.linalg import LinearOperator
 
-from stepsize_opt.inputs.checks import check_dense, dimensions, items, read_only, real_array, whole_number
+from stepsize_opt.inputs.checks import check_dense, did_you_mean, dimensions, items, read_only, real_array, whole_number
 from stepsize_opt.inputs.matrices import check_positive_definite, dense, read_matrix
 from stepsize_solvers.programs import Matrix, Pattern
 
@@ -130,7 +130,7 @@ def parse_structure(text: str) -> Structure:
     name, _, sizes = text.replace("(", ":").removesuffix(")").partition(":")
     words = sizes.split(",")
     if name != "block" or not all(word.isdecimal() and int(word) > 0 for word in words):
-        msg = f"expected {STRUCTURE_FORMS}, got {text!r}"
+        msg = f"expected {STRUCTURE_FORMS}, got {text!r}{did_you_mean(text, NAMED_STRUCTURES)}"
         raise ValueError(msg)
     return BlockDiagonal(tuple(int(word) for word in words))
 
@@ -156,7 +156,9 @@ def pattern_of(structure: Structure, d: int) -> Pattern:
     if structure == "scalar":
         check_dense("the direction I", d)
         return Pattern((d,), np.eye(d))
-    msg = f"unknown structure {structure!r}; choose 'full', 'diagonal', 'scalar', BlockDiagonal(sizes) or Direction(W)"
+    meant = did_you_mean(structure, NAMED_STRUCTURES)
+    choices = "'full', 'diagonal', 'scalar', BlockDiagonal(sizes) or Direction(W)"
+    msg = f"unknown structure {structure!r}{meant}; choose {choices}"
     raise ValueError(msg)
 
 

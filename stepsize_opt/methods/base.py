@@ -28,7 +28,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeAlias, final
 
-from stepsize_opt.inputs import enter_class
+from stepsize_opt.inputs import did_you_mean, enter_class
 from stepsize_opt.sketches import Sketch
 from stepsize_solvers.programs import DiagonalPlusScaled, Matrix, PositiveMap
 
@@ -160,7 +160,7 @@ def get_method(algorithm: str | Method) -> Method:
     if known is None:
         kinds = f"algorithm must be one of {', '.join(map(repr, method_names()))} or a Method"
         if isinstance(algorithm, str):
-            msg = f"{kinds}, got {algorithm!r}"
+            msg = f"{kinds}, got {algorithm!r}{did_you_mean(algorithm, method_names())}"
             raise ValueError(msg)
         msg = f"{kinds}, got a {type(algorithm).__name__}; what optimal_method returns has a stepsize of its own"
         raise TypeError(msg)

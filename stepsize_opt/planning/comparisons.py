@@ -209,7 +209,7 @@ def dcgd_stepsize(
 
 def compare_distributed(
     smoothness: Sequence[Any],
-    sketch: Sketch | Sequence[Sketch],
+    sketch: Sketch | str | Sequence[Sketch | str],
     *,
     epsilon2: float,
     initial_gap: float,

@@ -24,7 +24,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
-from difflib import get_close_matches
 from functools import cached_property, reduce
 from inspect import signature
 from math import prod
@@ -36,6 +35,7 @@ from numpy.typing import ArrayLike, NDArray
 from stepsize_opt.inputs import (
     Array,
     check_memory,
+    did_you_mean,
     enter_class,
     generator,
     is_list,
@@ -337,8 +337,9 @@ def read_sketch(sketch: object) -> Sketch:
 
 
 def sketch_of_each(sketch: object, n: int, d: int) -> list[Sketch]:
-    """Return one sketch for each of n clients; raises TypeError or ValueError for no sketch, a wrong number or size."""
-    sketches = [read_sketch(one) for one in (sketch if is_list(sketch) else [sketch] * n)]
+    """Return one sketch for each of n clients, read where it is text; raises TypeError or ValueError for any other."""
+    each = sketch if is_list(sketch) else [sketch] * n
+    sketches = [parse_sketch(one, d) if isinstance(one, str) else read_sketch(one) for one in each]
     if len(sketches) != n:
         msg = f"sketch must be one sketch or one for each of the {n} clients, got {len(sketches)}"
         raise ValueError(msg)
@@ -433,8 +434,7 @@ def _hint(name: str) -> str:
     reason = _NO_SKETCH.get(name.replace("-", ""))
     if reason:
         return f", which {reason} (see docs/faq.md)"
-    meant = get_close_matches(name, FORMS, 1)
-    return f" (did you mean {meant[0]!r}?)" if meant else ""
+    return did_you_mean(name, FORMS)
 
 
 def number(what: str, text: str) -> float:

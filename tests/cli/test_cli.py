@@ -214,6 +214,10 @@ def test_an_answer_above_the_tolerance_has_its_own_exit_code(matrix: str, capsys
         (["bench", "--memory-limit", "lots"], "--memory-limit"),
         (["bench", "--report", "-o", "nowhere"], "nowhere"),
         (["frobnicate"], "stepsize-opt --help"),
+        (["slove", "{L}", *SKETCH], "(did you mean 'solve'?)"),
+        (["solve", "{L}", *SKETCH, "--goal", "descend"], "(did you mean 'descent'?)"),
+        (["solve", "{L}", *SKETCH, "--structure", "diag"], "(did you mean 'diagonal'?)"),
+        (["solve", "{index}", *SKETCH], "index=False"),
         ([], "--help"),
     ],
 )
@@ -221,8 +225,10 @@ def test_mistakes_get_one_line_and_no_traceback(
     arguments: list[str], named: str, matrix: str, tmp_path: Path, capsys: Captured
 ) -> None:
     (tmp_path / "bad.csv").write_text("a,b\n")
+    (tmp_path / "index.csv").write_text(",0,1\n0,2.0,0.0\n1,0.0,1.0\n")
     np.save(tmp_path / "D.npy", np.eye(4))
-    files = {"{L}": matrix, "{D}": str(tmp_path / "D.npy"), "{bad}": str(tmp_path / "bad.csv")}
+    files = {"{L}": matrix, **{f"{{{name}}}": str(tmp_path / f"{name}.csv") for name in ("bad", "index")}}
+    files["{D}"] = str(tmp_path / "D.npy")
     assert main([files.get(word, word) for word in arguments]) == 2
     captured = capsys.readouterr()
     assert named in captured.err

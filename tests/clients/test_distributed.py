@@ -327,6 +327,12 @@ def test_a_result_is_shown_and_saved(tmp_path: Path) -> None:
         result.D[0, 0] = 1.0
 
 
+def test_sketches_are_read_from_text() -> None:
+    clients = random_clients(3, 2, 0)
+    assert solve(clients, "randk:1").sketches == (RandK(3, 1), RandK(3, 1))
+    assert solve(clients, ["randk:1", RandK(3, 2)]).sketches == (RandK(3, 1), RandK(3, 2))
+
+
 # ---------------------------------------------------------------- shared seeds: n clients are one node
 
 

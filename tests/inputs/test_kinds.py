@@ -62,6 +62,10 @@ def test_a_tensor_with_a_gradient_is_refused_with_the_remedy() -> None:
         (lambda: optimal_stepsize([[1.0, 2.0], [2.0, 1.0]], RandK(2, 1)), ValueError, "L is indefinite.*absolute"),
         (lambda: optimal_stepsize(np.ones((2, 2)), RandK(2, 1)), ValueError, "L is singular.*regulariser"),
         (lambda: certify(0.1, L, RandK(2, 1)), ValueError, r"D .*c\*np\.eye"),
+        (lambda: optimal_stepsize(L, "rndk:1"), ValueError, "did you mean 'randk'"),
+        (lambda: optimal_stepsize(L, "randk:1", structure="diag"), ValueError, "did you mean 'diagonal'"),
+        (lambda: optimal_stepsize(L, "randk:1", goal="descend"), ValueError, "did you mean 'descent'"),
+        (lambda: optimal_stepsize(L, "randk:1", algorithm="det-CGD11"), ValueError, "did you mean 'det-CGD1'"),
     ],
 )
 def test_the_fix_of_a_common_mistake_is_named(call: Callable[[], Any], error: type[Exception], words: str) -> None:

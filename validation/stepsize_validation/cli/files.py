@@ -48,6 +48,9 @@ def load_matrix(path: str | Path, key: str = "L") -> Any:
 def _load_csv(file: Path) -> Any:
     text = file.read_text(encoding="utf-8-sig")  # spreadsheets write a mark before the first number
     lines = [line for line in text.splitlines() if line.partition("#")[0].strip()]
+    if lines and lines[0].startswith(","):
+        msg = "its first column has no name, as the index that pandas writes: use to_csv(index=False)"
+        raise ValueError(msg)
     lines = lines[_is_header(lines) :]
     if not lines:
         msg = "it holds no numbers"

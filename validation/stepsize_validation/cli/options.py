@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from stepsize_opt.goals import GOAL_NAMES
-from stepsize_opt.inputs import STRUCTURE_FORMS, parse_structure
+from stepsize_opt.inputs import STRUCTURE_FORMS, did_you_mean, parse_structure
 from stepsize_opt.methods import get_method, method_names
 
 REG = 0.1  # λ of --data
@@ -24,7 +24,9 @@ class Parser(argparse.ArgumentParser):
         self._negative_number_matcher = re.compile(r"^-(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$", re.I)
 
     def error(self, message: str) -> NoReturn:
-        msg = f"{message.removeprefix('argument ')}; see '{self.prog} --help'"
+        chosen = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
+        meant = did_you_mean(chosen[1], re.findall(r"[\w-]+", chosen[2])) if chosen else ""
+        msg = f"{message.removeprefix('argument ')}{meant}; see '{self.prog} --help'"
         raise ValueError(msg)
 
 

@@ -48,7 +48,7 @@ class Divergence(FloatingPointError):
 def run(
     objective: Objective | Federated,
     D: Any,
-    sketch: Sketch | Sequence[Sketch] | None = None,
+    sketch: Sketch | str | Sequence[Sketch | str] | None = None,
     *,
     algorithm: str | Method | None = None,
     iterations: int = 1000,
