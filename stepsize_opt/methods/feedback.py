@@ -485,16 +485,11 @@ def _norm(v: Vector) -> float:
 class MeasuredStepsize:
     """The stepsize c, and the rule that accepts steps by the values of f at checked points.
 
-    Every second round is checked, and after a check that failed every round until one is accepted.
+    A step must lower f by at least c max(τ‖s‖², σ(‖s‖ + ρ)²).  Every second round is checked, and after a check that
+    failed every round until one is accepted.
 
     Attributes
     ----------
-    tau : float
-        A step must lower f by at least c max(τ‖s‖², σ(‖s‖ + ρ)²).
-    sigma : float
-        The σ of this rule.
-    shrink : float
-        A rejection multiplies c by it.
     floor : float
         Where ρ or an unchecked step may be the reason of a rejection, c does not fall below it.
     c : float
@@ -511,9 +506,6 @@ class MeasuredStepsize:
         ``"running"``, or ``"stationary to rounding"``.
     """
 
-    tau: float = MEASURED
-    sigma: float = SUFFICIENT
-    shrink: float = _SHRINK
     floor: float = FLOOR
     c: float = 1.0
     decrease: float = 0.0
@@ -554,7 +546,7 @@ class MeasuredStepsize:
     def _required(self, size: float, residual: float) -> float:
         bound = size + (0.0 if math.isinf(residual) else residual)
         # Products of huge floats are infinite, which accepts nothing; powers would raise.
-        return max(self.tau * self.c * size * size, self.sigma * self.c * bound * bound)
+        return max(MEASURED * self.c * size * size, SUFFICIENT * self.c * bound * bound)
 
     def _accept(self, required: float) -> None:
         steps = 2 if self.unchecked > 0.0 else 1
@@ -568,9 +560,9 @@ class MeasuredStepsize:
             if 0.5 * self.c * size * size <= 8.0 * unit * f:
                 self.status = STATIONARY
             else:
-                self.c *= self.shrink
+                self.c *= _SHRINK
         else:
-            self.c = max(self.shrink * self.c, min(self.c, self.floor))
+            self.c = max(_SHRINK * self.c, min(self.c, self.floor))
         self.settled = self.settled + 1 if alone else 0
         self.unchecked, self.careful = 0.0, True
 
