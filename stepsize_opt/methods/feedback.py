@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -429,19 +429,6 @@ class FeedbackClient:
             return largest(sizes, self.feedback.k)
         return np.sort(np.lexsort((last, -sizes))[: self.feedback.k])
 
-    def state(self) -> dict[str, Any]:
-        """Return all that the client remembers, for ``load_state``."""
-        return {"memory": self.memory.copy(), "last": self._last.copy(), "rounds": self._rounds}
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Continue from what ``state`` returned, to the same bits."""
-        memory, last = (real_array(name, state[name]) for name in ("memory", "last"))
-        rounds = whole_number("rounds", state["rounds"], low=0)
-        if memory.shape != last.shape or (self.feedback.d and memory.shape != (self.feedback.d,)):
-            msg = f"state must be that of a client of this Feedback, got a memory of shape {memory.shape}"
-            raise ValueError(msg)
-        self.memory, self._last, self._rounds = memory, last, rounds
-
 
 def exchange(
     t: Any, memory: Any, choose: Callable[[Any], Any], rounded: Callable[[Any], Any] = lambda values: values
@@ -739,30 +726,6 @@ class FeedbackServer(MeasuredStepsize):
         else:
             self.careful = True
         return self.x is y
-
-    def state(self) -> dict[str, Any]:
-        """Return all that ``load_state`` needs, between two rounds."""
-        if self._proposed is not None:
-            msg = "state must be taken between two rounds: decide on the proposal first"
-            raise ValueError(msg)
-        vectors = {name: getattr(self, name).copy() for name in _VECTORS}
-        return {**vectors, **{name: getattr(self, name) for name in (*_NUMBERS, *_COUNTS, "careful", "status")}}
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Continue from what ``state`` returned, to the same bits."""
-        check_one_of("status", state["status"], (RUNNING, STATIONARY))
-        check_kind("careful", state["careful"], bool)
-        vectors = {name: self.feedback.vector(name, state[name], len(self.x)) for name in _VECTORS}
-        numbers = {name: real_number(name, state[name]) for name in _NUMBERS}
-        counts = {name: whole_number(name, state[name], low=0) for name in _COUNTS}
-        for name, value in {**numbers, **counts}.items():
-            setattr(self, name, value)
-        self.x, self.checked, self.s = read_only(vectors["x"]), read_only(vectors["checked"]), vectors["s"]
-        self.careful, self.status, self._proposed = state["careful"], state["status"], None
-
-
-_VECTORS = ("x", "checked", "s")
-_NUMBERS, _COUNTS = ("f", "c", "residual", "decrease", "unchecked"), ("rounds", "settled")
 
 
 def _read_places(places: Any, k: int, d: int, name: str = "places") -> Indices:
