@@ -26,7 +26,6 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -81,49 +80,6 @@ class FeedbackMessage:
         return len(self.values) + (self.residual is not None)
 
 
-@dataclass(frozen=True, eq=False)
-class _Basis:
-    """A as diagonal blocks, None for the identity; ``ends`` are the first coordinates of the blocks, and d."""
-
-    parts: tuple[Any, ...]
-    ends: tuple[int, ...]
-
-    @staticmethod
-    def of(L: Any, basis: str) -> _Basis:
-        if isinstance(L, list | tuple) and not _is_matrix(L):
-            parts = [_directions(block, basis) for block in items("L", L)]
-        else:
-            parts = [_directions(L, basis)]
-        sizes = [part.shape[0] for part in parts]
-        return _Basis(tuple(parts), tuple(int(end) for end in np.cumsum([0, *sizes])))
-
-    @property
-    def d(self) -> int:
-        return self.ends[-1]
-
-    def coefficients(self, gradient: Vector) -> Vector:
-        """Return Aᵀg."""
-        return np.concatenate([A.T @ gradient[a:b] for A, (a, b) in self._blocks()])
-
-    def vector(self, coefficients: Vector) -> Vector:
-        """Return A s."""
-        return np.concatenate([A @ coefficients[a:b] for A, (a, b) in self._blocks()])
-
-    def _blocks(self) -> Any:
-        return zip(self.parts, pairwise(self.ends), strict=True)
-
-
-def _is_matrix(L: Any) -> bool:
-    """Return whether a list is a matrix of numbers by rows, and not a list of blocks."""
-    return all(isinstance(row, list | tuple) and not any(isinstance(x, list | tuple) for x in row) for row in L)
-
-
-def _directions(L: Any, basis: str) -> Any:
-    """Return A with AᵀLA ⪯ I, an array or an operator."""
-    smoothness = read_smoothness(L) if isinstance(L, EstimatedSmoothness) else proved_smoothness(L)
-    return smoothness.orthonormal_directions(basis)
-
-
 class SetupFloats(NamedTuple):
     """Floats that are sent before the first round: on average over the clients, and by the one who sends most."""
 
@@ -171,7 +127,7 @@ class Feedback(Tabled):
     ----------
     L
         Where the basis comes from: a smoothness matrix as ``optimal_method`` takes it, a ``LowRankPlusDiagonal``, an
-        ``EstimatedSmoothness``, a list of these with one for each layer, or None for plain coordinates.
+        ``EstimatedSmoothness``, or None for plain coordinates.
     k
         Floats of the gradient that each client sends in one round, from 1 to d.
     clients
@@ -268,24 +224,22 @@ class Feedback(Tabled):
         object.__setattr__(self, "k", whole_number("k", self.k, high=self.d))
 
     @cached_property
-    def _basis(self) -> _Basis | None:
-        return None if self.L is None else _Basis.of(self.L, self.basis)
-
-    @property
-    def directions(self) -> tuple[Any, ...]:
-        """The diagonal blocks of A, arrays or operators; empty for plain coordinates."""
-        return () if self._basis is None else self._basis.parts
+    def directions(self) -> Any:
+        """A with AᵀLA ⪯ I, an array or an operator; None for plain coordinates."""
+        if self.L is None:
+            return None
+        smoothness = read_smoothness(self.L) if isinstance(self.L, EstimatedSmoothness) else proved_smoothness(self.L)
+        return smoothness.orthonormal_directions(self.basis)
 
     @property
     def d(self) -> int | None:
         """Size of the gradients; None for plain coordinates, which take any."""
-        return None if self._basis is None else self._basis.d
+        return None if self.directions is None else int(self.directions.shape[0])
 
     @property
     def certified(self) -> bool:
         """Whether L is a bound, and not an estimate or absent."""
-        blocks = self.L if isinstance(self.L, list | tuple) else [self.L]
-        return not any(block is None or isinstance(block, EstimatedSmoothness) for block in blocks)
+        return self.L is not None and not isinstance(self.L, EstimatedSmoothness)
 
     @property
     def floats(self) -> int:
@@ -303,11 +257,10 @@ class Feedback(Tabled):
         in one pass with r + 1 vectors (Nyström).  The mean L of the clients takes that from each of them; with
         ``one_client`` it is a message of one.
         """
-        blocks = self.L if isinstance(self.L, list | tuple) and not _is_matrix(self.L) else [self.L]
         if self.one_client:
-            largest_one = sum(_floats_of(block, 0) for block in blocks)
+            largest_one = _floats_of(self.L, 0)
             return SetupFloats(largest_one / self.clients, largest_one)
-        each = sum(_floats_of(block, 1) for block in blocks)
+        each = _floats_of(self.L, 1)
         return SetupFloats(float(each), each)
 
     def _shown(self) -> list[tuple[str, str]]:
@@ -339,11 +292,11 @@ class Feedback(Tabled):
 
     def coefficients(self, gradient: Vector) -> Vector:
         """Return t = Aᵀg."""
-        return gradient if self._basis is None else self._basis.coefficients(gradient)
+        return gradient if self.directions is None else np.asarray(self.directions.T @ gradient)
 
     def step(self, coefficients: Vector) -> Vector:
         """Return A s."""
-        return coefficients if self._basis is None else self._basis.vector(coefficients)
+        return coefficients if self.directions is None else np.asarray(self.directions @ coefficients)
 
     def vector(self, name: str, value: Any, d: int | None = None, *, finite: bool = True) -> Vector:
         """Return a new array of d (finite) numbers; raises ValueError or TypeError for any other."""
