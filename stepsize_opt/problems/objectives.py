@@ -24,7 +24,7 @@ from stepsize_opt.inputs import (
     check_one_of,
     dense,
     dimensions,
-    is_list,
+    items,
     positive_number,
     read_matrix,
     read_rows,
@@ -124,13 +124,7 @@ def at_points(evaluate: Evaluation) -> Evaluation:
 
 def read_objectives(name: str, objectives: object) -> tuple[Objective, ...]:
     """Read the objectives of a list; raises TypeError for what is none, ValueError for an empty one."""
-    if not is_list(objectives):
-        msg = f"{name} must be a list of objectives, got {type(objectives).__name__}"
-        raise TypeError(msg)
-    found = tuple(objectives)
-    if not found:
-        msg = f"{name} must name at least one objective"
-        raise ValueError(msg)
+    found = tuple(items(name, objectives))
     for i, one in enumerate(found):
         check_objective(f"{name}[{i}]", one)
     return found
