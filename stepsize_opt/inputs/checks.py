@@ -154,29 +154,40 @@ def dimensions(value: object) -> int:
         return -1
 
 
-def refuse_masked(name: str, value: object) -> None:
-    """Raise ValueError if a masked array has masked entries: as numbers they are garbage, not missing values."""
+def real_array(name: str, value: ArrayLike, *, finite: bool = True, copy: bool = True) -> Array:
+    """Return an array of real numbers as float64; without ``copy`` an array that is one already is shared."""
+    array = real_numbers(name, value)
+    if finite and not np.isfinite(array).all():
+        first = np.argwhere(~np.isfinite(array))[0].tolist()
+        msg = f"{name} must be finite, got NaN or infinity, the first at {first}"
+        raise ValueError(msg)
+    return array.astype(np.float64, copy=copy)
+
+
+def real_numbers(name: str, value: Any) -> NDArray[Any]:
+    """Return what holds real numbers as an array of their type, not copied."""
     for part in value if isinstance(value, list | tuple) else [value]:
-        if isinstance(part, np.ma.MaskedArray) and np.ma.is_masked(part):
+        if isinstance(part, np.ma.MaskedArray) and np.ma.is_masked(part):  # as numbers masked entries are garbage
             msg = f"{name} has masked entries; give every entry a value, for example with {name}.filled(0.0)"
             raise ValueError(msg)
-
-
-def real_array(name: str, value: ArrayLike, *, finite: bool = True) -> Array:
-    """Return a float64 copy of an array of real numbers."""
-    refuse_masked(name, value)
     try:
         array = np.asarray(value)
-    except ValueError as error:  # rows of different lengths
-        msg = f"{name} must be an array of numbers: {error}"
+    except ValueError as error:
+        msg = f"{name} must be an array of numbers, with rows of one length: {error}"
         raise ValueError(msg) from None
+    except (TypeError, RuntimeError) as error:  # tensors with a gradient, on a device, or of a type that numpy lacks
+        msg = f"{name} does not turn into an array ({error}); pass it as an array of float64"
+        raise TypeError(msg) from error
+    if array.dtype == object:  # a frame of pandas' nullable types, or whole numbers beyond 64 bits
+        try:
+            array = array.astype(np.float64)
+        except (TypeError, ValueError, OverflowError) as error:
+            msg = f"{name} must hold real numbers that float64 holds, got entries of type object"
+            raise TypeError(msg) from error
     if array.dtype.kind not in "iuf":
         msg = f"{name} must hold real numbers, got an array of {array.dtype}"
         raise TypeError(msg)
-    if finite and not np.all(np.isfinite(array)):
-        msg = f"{name} must be finite, got NaN or infinity"
-        raise ValueError(msg)
-    return np.array(array, dtype=np.float64)
+    return array
 
 
 def real_sparse(name: str, value: Any) -> Any:
@@ -185,7 +196,7 @@ def real_sparse(name: str, value: Any) -> Any:
     It shares the memory of a value that is one already.  Products in a smaller type would overflow or lose digits.
     """
     if value.dtype.kind not in "fiub":
-        msg = f"{name} must hold real numbers, got dtype {value.dtype}"
+        msg = f"{name} must hold real numbers, got a matrix of {value.dtype}"
         raise TypeError(msg)
     out: Any = sparse.csr_array(value, dtype=np.float64)
     if not out.has_canonical_format:
@@ -202,14 +213,7 @@ def read_rows(name: str, value: Any) -> Any:
 
     Raises TypeError for what is not a matrix of real numbers, ValueError for an empty one or one that is not finite.
     """
-    A = value
-    if sparse.issparse(A):
-        A = real_sparse(name, A)
-    elif not isinstance(A, np.ndarray) or isinstance(A, np.ma.MaskedArray | np.matrix) or A.dtype != np.float64:
-        A = real_array(name, A)
-    elif not np.all(np.isfinite(A)):
-        msg = f"{name} must be finite, got NaN or infinity"
-        raise ValueError(msg)
+    A = real_sparse(name, value) if sparse.issparse(value) else real_array(name, value, copy=False)
     if A.ndim != 2 or 0 in A.shape:
         msg = f"{name} must be a matrix with at least one row and one column, got shape {A.shape}"
         raise ValueError(msg)

@@ -26,8 +26,8 @@ from stepsize_opt.inputs.checks import (
     check_kind,
     real_array,
     real_number,
+    real_numbers,
     real_sparse,
-    refuse_masked,
     symmetric_part,
 )
 from stepsize_opt.proofs import LOG_2, log_det_from_below, log_det_power, power_of_two_scaling
@@ -112,70 +112,35 @@ def _refuse_other_kinds(name: str, value: Any) -> None:
     if isinstance(value, str | os.PathLike):
         msg = f"{name} must be a matrix, and {str(value)!r} is a file name: pass np.load(file) or np.loadtxt(file)"
         raise TypeError(msg)
-    if getattr(value, "requires_grad", False):
-        msg = f"{name} is a tensor that requires a gradient, which ends here; pass {name}.detach()"
-        raise TypeError(msg)
     if hasattr(value, "matvec") and not hasattr(value, "__array__"):
         msg = f"{name} is an operator, whose entries are needed here; pass {name} @ np.eye({name}.shape[0])"
         raise TypeError(msg)
-    if hasattr(value, "columns") and hasattr(value, "index"):
-        rows, columns = list(value.index), list(value.columns)
-        if rows != columns and set(rows) == set(columns):
-            msg = f"{name} has the same labels in rows and columns, in another order; pass {name}.loc[{name}.columns]"
-            raise ValueError(msg)
 
 
 def read_matrix(name: str, value: Any) -> Symmetric:
     """Read ``value`` as a new square symmetric float64 array, or as a csr_array when it is a scipy sparse matrix.
 
-    Takes arrays of any real dtype, nested lists, pandas frames, sparse matrices and read-only arrays, and never
+    Takes arrays of integers and floats, nested lists, pandas frames, sparse matrices and read-only arrays, and never
     changes them.  Raises TypeError for what is not a matrix of real numbers, ValueError for a wrong shape, a NaN or
-    infinite entry, masked entries, an asymmetry beyond rounding, or a frame whose rows and columns have the same labels
-    in another order.  Tensors that require a gradient, operators and estimated matrices are refused with the fix.
+    infinite entry, masked entries, or an asymmetry beyond rounding, which a frame has whose rows are in another order
+    than its columns.  Operators and estimated matrices are refused with the fix.
     """
-    M, dtype = _sparse_matrix(name, value) if sparse.issparse(value) else _dense_matrix(name, value)
+    M: Any
+    if sparse.issparse(value):
+        _check_shape(name, value.shape)
+        if value.nnz < value.shape[0] > _ALWAYS_READ:
+            msg = f"{name} has {value.nnz} entries in {value.shape[0]} rows; rows without any make it singular"
+            raise ValueError(msg)
+        M, dtype = real_sparse(name, value).copy(), value.dtype
+        M.eliminate_zeros()
+    else:
+        _refuse_other_kinds(name, value)
+        raw = real_numbers(name, value)
+        _check_shape(name, raw.shape)
+        M, dtype = real_array(name, raw), raw.dtype
     # AᵀA computed by a general product is asymmetric by about d rounding errors of √(M_ii M_jj).
     unit = np.finfo(dtype if dtype.kind == "f" else np.float64).eps
     return symmetric_part(name, M, 8.0 * M.shape[0] * float(unit))
-
-
-def _sparse_matrix(name: str, value: Any) -> tuple[Any, np.dtype[Any]]:
-    _check_shape(name, value.shape)
-    if value.nnz < value.shape[0] > _ALWAYS_READ:
-        msg = f"{name} has {value.nnz} entries in {value.shape[0]} rows; rows without any make it singular"
-        raise ValueError(msg)
-    S = real_sparse(name, value).copy()
-    S.eliminate_zeros()
-    return S, value.dtype
-
-
-def _dense_matrix(name: str, value: Any) -> tuple[Matrix, np.dtype[Any]]:
-    _refuse_other_kinds(name, value)
-    refuse_masked(name, value)
-    try:
-        raw = np.asarray(value)
-    except ValueError as error:
-        msg = f"{name} must be a square matrix of real numbers; its rows have different lengths"
-        raise ValueError(msg) from error
-    except (TypeError, RuntimeError) as error:  # tensors that are sparse, on a device, or of a type that numpy lacks
-        msg = f"{name} does not turn into an array ({error}); pass it as a dense matrix of float64"
-        raise TypeError(msg) from error
-    if raw.dtype == object:
-        try:
-            raw = raw.astype(np.float64)
-        except (TypeError, ValueError, OverflowError) as error:
-            msg = f"{name} must hold real numbers that float64 holds, got entries of type object"
-            raise TypeError(msg) from error
-    if raw.dtype.kind not in "fiub":
-        msg = f"{name} must hold real numbers, got dtype {raw.dtype}"
-        raise TypeError(msg)
-    _check_shape(name, raw.shape)
-    M = np.array(raw, dtype=np.float64)
-    if not np.isfinite(M).all():
-        i, j = np.argwhere(~np.isfinite(M))[0]
-        msg = f"{name} must be finite, got NaN or infinity, the first at ({i}, {j})"
-        raise ValueError(msg)
-    return M, raw.dtype
 
 
 def dense(M: Symmetric) -> Matrix:

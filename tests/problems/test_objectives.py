@@ -223,8 +223,8 @@ def test_of_an_objective_of_somebody_elses_its_own_bound_is_proved() -> None:
 def test_data_in_a_file_stay_there(tmp_path: Any) -> None:
     A = np.memmap(tmp_path / "A", dtype=np.float64, mode="w+", shape=(4, 2))
     A[:] = np.arange(8.0).reshape(4, 2)
-    assert LeastSquares(A, np.ones(4)).A is A
-    assert SoftmaxRegression(A, np.array([0, 1, 0, 1]), 2, 0.1).A is A
+    assert np.shares_memory(LeastSquares(A, np.ones(4)).A, A)
+    assert np.shares_memory(SoftmaxRegression(A, np.array([0, 1, 0, 1]), 2, 0.1).A, A)
 
 
 # ----------------------------------------------------------------
