@@ -197,9 +197,6 @@ class Scaling:
         return np.asarray(X / (self.factors if X.ndim == 1 else self.factors[:, None]) / self.factors)
 
 
-_TINY = 2.0**-400  # a diagonal between this and its inverse leaves room for every product of a Cholesky factorisation
-
-
 def check_positive_definite(name: str, M: Matrix, remedy: str) -> float:
     """Prove that M is positive definite; return a lower bound on log det M.
 
@@ -214,9 +211,6 @@ def check_positive_definite(name: str, M: Matrix, remedy: str) -> float:
         msg = f"{name} is {kind}: a diagonal entry is {diagonal[j]:.6g}; {remedy}"
         raise ValueError(msg)
     # Scaling changes no digit of the factor: it keeps products within the range of float64.
-    below = log_det_from_below(M) if low > _TINY and diagonal.max() < 1.0 / _TINY else None
-    if below is not None:
-        return below
     scaling = Scaling.of(diagonal)
     scaled = scaling.times(M)
     below = log_det_from_below(scaled)
