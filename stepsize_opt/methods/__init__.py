@@ -7,7 +7,6 @@ from stepsize_opt.methods.base import (
     DetCGD2 as DetCGD2,
     Factors as Factors,
     Method as Method,
-    SketchedGradient as SketchedGradient,
     get_method as get_method,
     method_names as method_names,
 )

@@ -167,9 +167,20 @@ def get_method(algorithm: str | Method) -> Method:
     return known()
 
 
+@final
 @dataclass(frozen=True)
-class SketchedGradient(Method):
-    """G = D S: the gradient is compressed, then multiplied by D.  T(D) = 𝒫(DLD)."""
+class DetCGD1(Method):
+    """det-CGD1: the gradient is compressed, then multiplied by D.  Its condition is (3), E[S D L D S] ⪯ D.
+
+    Examples
+    --------
+    >>> from stepsize_opt.methods import DetCGD1
+    >>> DetCGD1().update
+    'x⁺ = x − D S ∇f(x)'
+    """
+
+    name: ClassVar[str] = "det-CGD1"
+    update: ClassVar[str] = "x⁺ = x − D S ∇f(x)"
 
     def factors(self, D: Matrix, smoothness: Callable[[], Matrix]) -> Factors:
         return Factors(D, None)
@@ -182,22 +193,6 @@ class SketchedGradient(Method):
         if commutes:
             return Condition(identity, law, "the sketch commutes with D: condition (3) is D ⪯ (E[SLS])⁻¹")
         return Condition(law, identity)
-
-
-@final
-@dataclass(frozen=True)
-class DetCGD1(SketchedGradient):
-    """det-CGD1: the gradient is compressed, then multiplied by D.  Its condition is (3), E[S D L D S] ⪯ D.
-
-    Examples
-    --------
-    >>> from stepsize_opt.methods import DetCGD1
-    >>> DetCGD1().update
-    'x⁺ = x − D S ∇f(x)'
-    """
-
-    name: ClassVar[str] = "det-CGD1"
-    update: ClassVar[str] = "x⁺ = x − D S ∇f(x)"
 
 
 @final
