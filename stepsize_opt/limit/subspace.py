@@ -22,10 +22,10 @@ from typing import Any, ClassVar, final
 import numpy as np
 
 from stepsize_opt.goals import MOMENTUM_GOALS, MomentumGoal, goal_class
-from stepsize_opt.inputs import Array, dimensions, from_fields, real_array
+from stepsize_opt.inputs import Array, dimensions, from_fields
 from stepsize_opt.large.stepsizes import check_stepsize
 from stepsize_opt.limit.answers import LimitAnswer, stepsize_of
-from stepsize_opt.methods import MOMENTUM_UPDATES, Compress, Compressor, Factors, Momentum
+from stepsize_opt.methods import MOMENTUM_UPDATES, Compress, Compressor, Factors, Momentum, read_vectors
 from stepsize_opt.proofs import Certificate, exp_down, exp_up
 from stepsize_opt.sketches import SystematicSampling
 from stepsize_opt.smoothness import ThinDirections
@@ -143,13 +143,13 @@ class SubspaceMethod(LimitAnswer, Compressor):
 
     def encode(self, gradient: Array, draw: Indices) -> Array:
         """Return A_Jᵀg, the numbers that are sent, shape (…, d) → (…, size of J)."""
-        g, A, draw = self._vectors("gradient", gradient, self.d), self.directions, self._drawn(draw)
+        g, A, draw = read_vectors("gradient", gradient, self.d), self.directions, self._drawn(draw)
         return A.sent(g, draw) if isinstance(A, ThinDirections) else np.asarray(g @ A[:, draw])
 
     def updates(self, numbers: Array, draw: Indices) -> tuple[Array, Array | None]:
         """Return A_J z and, with momentum, A_J Diag(w_J) z for the numbers z."""
         draw = self._drawn(draw)
-        z = self._vectors("numbers", numbers, len(draw))
+        z = read_vectors("numbers", numbers, len(draw))
         return self._combined(z, draw), self._combined(z * self.weights[draw], draw) if self.momentum else None
 
     def _combined(self, z: Array, draw: Indices) -> Array:
@@ -172,13 +172,6 @@ class SubspaceMethod(LimitAnswer, Compressor):
             msg = f"draw must hold places of directions from 0 to {self.d - 1}, as method.draw(rng) returns them"
             raise ValueError(msg)
         return J.astype(np.intp)
-
-    def _vectors(self, name: str, value: Array, size: int) -> Array:
-        out = real_array(name, value, finite=False)
-        if out.ndim < 1 or out.shape[-1] != size:
-            msg = f"{name} must have shape (…, {size}), got {out.shape}"
-            raise ValueError(msg)
-        return out
 
     # ---------------------------------------------------------------- shown and saved
 

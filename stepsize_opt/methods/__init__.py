@@ -17,6 +17,7 @@ from stepsize_opt.methods.steps import (
     Compressor as Compressor,
     Momentum as Momentum,
     State as State,
+    read_vectors as read_vectors,
     weight as weight,
 )
 from stepsize_opt.methods.feedback import (

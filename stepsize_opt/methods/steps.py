@@ -19,7 +19,7 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from stepsize_opt.inputs import Array, check_kind, dense, dimensions, read_matrix, real_array
+from stepsize_opt.inputs import Array, check_kind, dense, read_matrix, real_array
 from stepsize_opt.large.stepsizes import StepsizeOperator
 from stepsize_opt.methods.base import Factors, Method, get_method
 from stepsize_opt.sketches import Draw, Sketch, read_sketch
@@ -130,10 +130,7 @@ class Compressor(ABC):
 
     def start(self, x: Array) -> State:
         """Return the state before the first round, z = x."""
-        x = real_array("x", x)
-        if x.shape[-1:] != (self.d,):
-            msg = f"x must have shape (…, {self.d}), got {x.shape}"
-            raise ValueError(msg)
+        x = read_vectors("x", real_array("x", x), self.d)
         return State(x, None if self.memory is None else x)
 
     def point(self, state: State) -> Array:
@@ -241,13 +238,13 @@ class CompressedStep(Compressor):
 
     def encode(self, gradient: Array, draw: Draw) -> Array:
         check_kind("draw", draw, Draw, ", such as step.draw(rng)")
-        B, rows = self.factors.right, _rows("gradient", gradient, self.d)
+        B, rows = self.factors.right, read_vectors("gradient", gradient, self.d)
         numbers = draw.encode(rows if B is None else rows @ B.T)
         return numbers if self.messages == 1 else np.concatenate([numbers, draw.encode(rows)], axis=-1)
 
     def updates(self, numbers: Array, draw: Draw) -> tuple[Array, Array | None]:
         check_kind("draw", draw, Draw, ", such as step.draw(rng)")
-        parts = np.split(_rows("numbers", numbers, self.messages * draw.size), self.messages, axis=-1)
+        parts = np.split(read_vectors("numbers", numbers, self.messages * draw.size), self.messages, axis=-1)
         sketched, A = draw.decode(parts[0]), self.factors.left
         along = None if self.memory is None else self._along(draw.decode(parts[-1]))
         return sketched if A is None else sketched @ A.T, along
@@ -269,12 +266,10 @@ class CompressedStep(Compressor):
         return np.asarray(np.einsum("sd,sd->s", v, solved))
 
 
-def _rows(name: str, value: Array, size: int) -> Array:
-    out = np.asarray(value if dimensions(value) > 0 else None)
-    if out.dtype.kind not in "iuf":
-        msg = f"{name} must be an array of real numbers, shape (…, {size})"
-        raise TypeError(msg)
-    if out.shape[-1] != size:
+def read_vectors(name: str, value: Any, size: int) -> Array:
+    """Return vectors of a size, shape (…, size), as float64; raises TypeError or ValueError for anything else."""
+    out = real_array(name, value, finite=False, copy=False)
+    if out.shape[-1:] != (size,):
         msg = f"{name} must have shape (…, {size}), got {out.shape}"
         raise ValueError(msg)
     return out
