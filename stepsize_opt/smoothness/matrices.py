@@ -347,13 +347,11 @@ class LowRankPlusDiagonal(Smoothness, LinearOperator):  # type: ignore[misc]
         top = max(2 * binary_exponent(largest), binary_exponent(self.shift.max()))
         return power_of_four("L", top, binary_exponent(self.shift.min()))
 
-    @property
+    @cached_property
     def near_one(self) -> LowRankPlusDiagonal:
         """4⁻ⁿL for n = ``power``, exactly."""
-        return self if self.power == 0 else self._rescaled
-
-    @cached_property
-    def _rescaled(self) -> LowRankPlusDiagonal:
+        if self.power == 0:
+            return self
         factor = scaled_exactly("U", self.U.data if sparse.issparse(self.U) else self.U, -self.power)
         if sparse.issparse(self.U):
             factor = sparse.csr_array((factor, self.U.indices, self.U.indptr), shape=self.U.shape)
@@ -402,14 +400,11 @@ class LowRankPlusDiagonal(Smoothness, LinearOperator):  # type: ignore[misc]
     def multiplications(self, k: float) -> float:
         return 2.0 * self.d * self.rank
 
-    def _matvec(self, x: Any) -> Any:
-        v = np.asarray(x, dtype=np.float64).reshape(self.d)
-        return self.U @ (self.U.T @ v) + self.shift * v
-
     def _matmat(self, X: Any) -> Any:
         return self.U @ (self.U.T @ X) + self.shift[:, None] * X
 
-    _rmatvec, _rmatmat = _matvec, _matmat  # L is symmetric
+    def _adjoint(self) -> LowRankPlusDiagonal:
+        return self
 
     def diagonal(self) -> Vector:
         """Return the diagonal of L, shape (d,)."""

@@ -262,9 +262,6 @@ class ThinDirections(LinearOperator):  # type: ignore[misc]
     def _rmatmat(self, X: Any) -> Any:
         return self.sent(X.T, slice(None)).T
 
-    def _matvec(self, x: Any) -> Any:
-        return self.received(np.ravel(x), slice(None))
-
     def _rmatvec(self, x: Any) -> Any:
         return self.sent(np.ravel(x), slice(None))
 
