@@ -133,9 +133,7 @@ def read_objectives(name: str, objectives: object) -> tuple[Objective, ...]:
 class _Nonnegative:
     """An f that is nowhere negative."""
 
-    @property
-    def lower_bound(self) -> float:
-        return 0.0
+    lower_bound = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,7 +219,9 @@ class LogisticRegression(_OnRows):
     @cached_property
     def signed_rows(self) -> Any:
         """−bᵢaᵢᵀ as rows, so that the loss of row i is log(1 + exp(row·x)); csr or dense as A is."""
-        return scaled_rows(self.A, -self.b)
+        if sparse.issparse(self.A):
+            return sparse.csr_array(sparse.diags_array(-self.b) @ self.A)
+        return -self.b[:, None] * self.A
 
     @cached_property
     def terms(self) -> tuple[Any, Vector]:
@@ -466,13 +466,6 @@ def gram(A: Any, divisor: float, shift: float = 0.0) -> Matrix:
     return out
 
 
-def scaled_rows(A: Any, factors: Vector) -> Any:
-    """Return Diag(factors) A, csr for a sparse A."""
-    if sparse.issparse(A):
-        return sparse.csr_array(sparse.diags_array(factors) @ A)
-    return np.asarray(A, dtype=float) * factors[:, None]
-
-
 def softmax_curvature(classes: int) -> Matrix:
     """Return ½(I − 11ᵀ/C), at least the Hessian of log Σ exp(z_c) at every z ∈ ℝᶜ (Böhning, 1992); C×C.
 
@@ -508,7 +501,7 @@ def linear_smoothness(K: Matrix, gram: Matrix, *, bias: bool = False) -> Matrix:
 
 
 @dataclass(frozen=True, eq=False)
-class SoftmaxRegression:
+class SoftmaxRegression(_Nonnegative):
     """Cross-entropy of a linear classifier with a ridge:
 
         f(x) = (1/m) Σᵢ [log Σ_c exp(w_cᵀaᵢ) − w_{yᵢ}ᵀaᵢ] + (λ/2)‖x‖².
@@ -566,10 +559,6 @@ class SoftmaxRegression:
     @property
     def d(self) -> int:
         return int(self.classes * self.A.shape[1])
-
-    @property
-    def lower_bound(self) -> float:
-        return 0.0
 
     def smoothness(self) -> Matrix:
         """Return L = ½(I − 11ᵀ/C) ⊗ AᵀA/m + λI, d×d."""
