@@ -165,9 +165,10 @@ class Sketch(Tabled):
     @property
     def omega(self) -> float:
         """The smallest ω with E‖Sx − x‖² ≤ ω‖x‖² for every x, which is λmax(E[S²]) − 1."""
-        variance = self.map.centered().apply(np.eye(self.d))
-        largest = np.diagonal(variance).max() if self.is_diagonal else np.linalg.eigvalsh(variance)[-1]
-        return max(0.0, float(largest))
+        variance = self.map.centered()
+        if self.is_diagonal:
+            return max(0.0, float(variance.diagonal_action.max()))
+        return max(0.0, float(np.linalg.eigvalsh(variance.apply(np.eye(self.d)))[-1]))
 
     @property
     @abstractmethod
@@ -277,6 +278,10 @@ class DiagonalBase(Sketch):
     @property
     def expected_rank(self) -> float:
         return self.expected_nonzeros
+
+    @property
+    def sampling_probabilities(self) -> Vector:
+        return np.asarray(1.0 / self.map.diagonal_action)
 
     def _sample(self, rng: np.random.Generator) -> Matrix:
         return np.diag(self._diagonals(rng, 1)[0])

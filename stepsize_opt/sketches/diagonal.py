@@ -63,10 +63,6 @@ class Identity(DiagonalBase):
         return float(self.d)
 
     @property
-    def sampling_probabilities(self) -> Vector:
-        return np.ones(self.d)
-
-    @property
     def text(self) -> str:
         return "identity"
 
@@ -139,10 +135,6 @@ class RandK(DiagonalBase):
     @property
     def expected_nonzeros(self) -> float:
         return float(self.k)
-
-    @property
-    def sampling_probabilities(self) -> Vector:
-        return np.full(self.d, self.k / self.d)
 
     @property
     def text(self) -> str:
