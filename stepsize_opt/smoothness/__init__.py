@@ -4,7 +4,6 @@ from stepsize_opt.smoothness.spectrum import (
     BASES as BASES,
     LimitBounds as LimitBounds,
     ProvedDirections as ProvedDirections,
-    Spectrum as Spectrum,
     ThinDirections as ThinDirections,
 )
 from stepsize_opt.smoothness.losses import (

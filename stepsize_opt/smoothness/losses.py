@@ -218,7 +218,9 @@ def gram_plus_diagonal(X: Any, curvature: float, diagonal: float, *, rank: int |
     """
     positive_number("curvature", curvature)
     positive_number("diagonal", diagonal)
-    A, m, d = _scaled(X, curvature)
+    A = read_rows("X", X)
+    m, d = (int(n) for n in A.shape)
+    A = A * math.sqrt(curvature / m)
     most = None if rank is None else whole_number("rank", rank)
     e = _exponent(A)
     # The entries of A are rounded, by three units each: AᵀA is off by less than this.
@@ -261,13 +263,6 @@ def _short(U: Matrix) -> tuple[Matrix, float]:
     # The largest row sum bounds the eigenvalues.
     largest = rest.norm()
     return W * math.ldexp(1.0, e), math.ldexp(largest, 2 * e)
-
-
-def _scaled(X: Any, curvature: float) -> tuple[Any, int, int]:
-    """Return √(curvature/m)·X and the shape of X."""
-    A = read_rows("X", X)
-    m, d = (int(n) for n in A.shape)
-    return A * math.sqrt(curvature / m), m, d
 
 
 # Squares of entries of this power of two, and what their rounding is bounded by, are far from the ends of the range.
