@@ -1,14 +1,14 @@
 """Statements proved about floats: enclosures, feasibility, bounds, certificates.
 
 Arithmetic: ``roundings`` (error-free sums and products), ``intervals`` (numbers), ``arithmetic`` (vectors and
-matrices), ``grams`` (thin matrices), ``cholesky`` (definiteness), ``maps`` (the positive maps of sketches).  Rounding
+matrices), ``thin`` (thin matrices), ``cholesky`` (definiteness), ``maps`` (the positive maps of sketches).  Rounding
 is counted here; the other modules write formulas.
 
 One stepsize: ``evaluation`` (the paper's condition), ``basis`` (the same to the last digits), ``descent`` (the other
-goals); ``duals``, ``quadratics`` and ``inverses`` for their bounds, ``repairs`` and ``search`` for the precision of a
-proof and a feasible point, ``certificate`` for the result, ``stationary`` for the multipliers of its file.
-Clients: ``conditions``, ``multipliers``, ``means``.
-Large L: ``low_rank``, ``nonnegative``, ``roots``, and ``thin`` for what they share.
+goals); ``duals``, ``quadratics`` and ``inverses`` for their bounds, ``repairs`` for the precision of a proof and a
+feasible point, ``certificate`` for the result, ``stationary`` for the multipliers of its file.
+Clients: ``conditions``, ``multipliers``.
+Large L: ``low_rank``, ``nonnegative``, ``roots``.
 
 No solver is called; ``quadratics`` takes a reference point from ``stepsize_solvers.numerics``, which any other may
 replace.
@@ -25,7 +25,9 @@ from stepsize_opt.proofs.basis import InBasis as InBasis
 from stepsize_opt.proofs.certificate import (
     Certificate as Certificate,
     Unproved as Unproved,
+    first_proved as first_proved,
     log_det_power as log_det_power,
+    losses as losses,
 )
 from stepsize_opt.proofs.cholesky import (
     dominating_factor as dominating_factor,
@@ -37,14 +39,11 @@ from stepsize_opt.proofs.conditions import (
     CentredMap as CentredMap,
     ClientGroup as ClientGroup,
     Conditions as Conditions,
+    mean_above as mean_above,
+    mean_of as mean_of,
 )
 from stepsize_opt.proofs.descent import Descent as Descent
 from stepsize_opt.proofs.evaluation import Evaluation as Evaluation
-from stepsize_opt.proofs.grams import (
-    chunks as chunks,
-    eigenvalue_bounds as eigenvalue_bounds,
-    weighted_gram as weighted_gram,
-)
 from stepsize_opt.proofs.intervals import LOG_2 as LOG_2, Interval as Interval
 from stepsize_opt.proofs.inverses import (
     largest_floor as largest_floor,
@@ -59,7 +58,6 @@ from stepsize_opt.proofs.maps import (
     image_above as image_above,
     lowers_to_positive as lowers_to_positive,
 )
-from stepsize_opt.proofs.means import mean_above as mean_above, mean_of as mean_of
 from stepsize_opt.proofs.multipliers import (
     Bound as Bound,
     Multipliers as Multipliers,
@@ -95,11 +93,15 @@ from stepsize_opt.proofs.roundings import (
     sum_below as sum_below,
     twice_gamma as twice_gamma,
 )
-from stepsize_opt.proofs.search import first_proved as first_proved, losses as losses
 from stepsize_opt.proofs.stationary import (
     Answer as Answer,
     Stationary as Stationary,
     inverse_of as inverse_of,
     limit_multipliers as limit_multipliers,
 )
-from stepsize_opt.proofs.thin import ProvedDiagonal as ProvedDiagonal
+from stepsize_opt.proofs.thin import (
+    ProvedDiagonal as ProvedDiagonal,
+    chunks as chunks,
+    eigenvalue_bounds as eigenvalue_bounds,
+    weighted_gram as weighted_gram,
+)

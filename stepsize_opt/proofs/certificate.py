@@ -1,4 +1,4 @@
-"""The certificate of an answer: a proved interval for the optimum, whoever computed the answer.
+"""The certificate of an answer, a proved interval for the optimum whoever computed it, and the search for a proof.
 
 ``gap = (upper bound − log det D)/d`` is the logarithm of the factor by which a rate can be exceeded, here that of
 det(D)^{1/d}: with a gap of 10⁻⁶ no stepsize matrix of the same structure saves more than one iteration in a million.
@@ -7,13 +7,18 @@ det(D)^{1/d}: with a gap of 10⁻⁶ no stepsize matrix of the same structure sa
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 
 from stepsize_opt.proofs.intervals import LOG_2, Interval
+from stepsize_opt.proofs.roundings import UNIT
 from stepsize_solvers.programs import Tabled, Vector, plain_rows
+
+Candidate = TypeVar("Candidate")
+Proof = TypeVar("Proof")
 
 
 class Unproved(ValueError):
@@ -142,3 +147,19 @@ def log_det_power(scale: Vector) -> int:
     """n with det(ΛDΛ) = 2ⁿ det D, Λ = Diag(scale) of powers of two."""
     exponents: list[int] = np.frexp(scale)[1].tolist()
     return 2 * (sum(exponents) - len(scale))
+
+
+# ---------------------------------------------------------------- the search for a proof
+
+
+def first_proved(candidates: Iterable[Candidate], prove: Callable[[Candidate], Proof | None]) -> Proof | None:
+    """Return the proof of the first candidate that has one, or None; later candidates are not tried."""
+    return next((proof for proof in map(prove, candidates) if proof is not None), None)
+
+
+def losses(first: float, last: float, factor: float = 4.0) -> Iterator[float]:
+    """Yield the relative losses first, factor·first, factor²·first, … up to ``last``; after 0 comes a rounding."""
+    loss = first
+    while loss <= last:
+        yield loss
+        loss = max(factor * loss, UNIT)

@@ -10,7 +10,8 @@ H Hᵀ ⪰ Lᵢ in exact arithmetic (``.cholesky``), for singular Lᵢ too.  V�
 λmax(Lᵢ^½ Vᵢ Lᵢ^½) = λmax(Vᵢ^½ Lᵢ Vᵢ^½) ≤ λmax(Vᵢ^½ HHᵀ Vᵢ^½) ≤ c.
 
 *The mean.*  L = (1/n)ΣLᵢ is not a matrix of floats.  It is known in twice the working precision, and what is proved
-holds for every matrix within the error of that.
+holds for every matrix within the error of that.  Where floats have to stand for it, f is smooth with every matrix above
+L, so L is rounded *up* (``mean_above``).
 
 *Scaling.*  For a positive diagonal Λ that commutes with every sketch, D̃ = Λ⁻¹DΛ⁻¹, L̃ = ΛLΛ and L̃ᵢ = ΛLᵢΛ have the same
 λ_D and the same D ⪯ L⁻¹.  λ_D is linear in the Lᵢ and quadratic in D, so a power of two taken out of either comes back
@@ -24,7 +25,7 @@ out: the rounding of the large entries of D would hide a small λ_D.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -35,7 +36,36 @@ from stepsize_opt.proofs.cholesky import dominating_factor, is_proved_definite, 
 from stepsize_opt.proofs.intervals import LOG_2, Interval
 from stepsize_opt.proofs.maps import centred_above, centred_image
 from stepsize_opt.proofs.roundings import exponent_above
-from stepsize_solvers.programs import Indices, Matrix, Pattern, PositiveMap, Stack, Vector
+from stepsize_solvers.programs import Indices, Matrix, Pattern, PositiveMap, Stack, Vector, add_to_diagonal
+
+
+def mean_of(matrices: Sequence[Matrix]) -> Pair:
+    """Return (1/n)ΣLᵢ in twice the working precision."""
+    return sum((Pair.exact(M) for M in matrices[1:]), Pair.exact(matrices[0])).divided(len(matrices))
+
+
+def mean_above(matrices: Sequence[Matrix]) -> Matrix:
+    """Return a matrix of floats L̂ ⪰ (1/n)ΣLᵢ for symmetric Lᵢ: the mean itself where its entries are floats.
+
+    Diagonal dominance: a symmetric error is at most the diagonal matrix of its row sums, by which the diagonal of the
+    rounded mean is raised.
+    """
+    if len(matrices) == 1:
+        return matrices[0]
+    exponent = max(map(exponent_above, matrices))  # sums of the largest floats overflow
+    scaled = [np.ldexp(M, -exponent) for M in matrices]
+    mean = mean_of(scaled)
+    assert mean.lo is not None and mean.error is not None
+    rounding = np.abs(mean.lo) + mean.error
+    if any((np.ldexp(A, exponent) != M).any() for A, M in zip(scaled, matrices, strict=True)):
+        rounding += 2.0**-1000  # bits were lost below the normal floats
+    above, raised = mean.hi.copy(), 2.0 * rounding.sum(axis=1)  # twice, for the rounding of these sums
+    diagonal = above.diagonal()
+    np.fill_diagonal(above, np.where(raised > 0.0, np.nextafter(diagonal + raised, np.inf), diagonal))
+    out = np.ldexp(above, exponent)
+    if (np.ldexp(out, -exponent) != above).any():
+        add_to_diagonal(out, 2 * len(out) * math.ulp(0.0))
+    return out
 
 
 @dataclass(frozen=True, eq=False)

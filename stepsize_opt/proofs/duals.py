@@ -16,11 +16,11 @@ import numpy as np
 from scipy.linalg import lapack
 
 from stepsize_opt.proofs.arithmetic import Approximate, Pair
+from stepsize_opt.proofs.certificate import first_proved, losses
 from stepsize_opt.proofs.cholesky import is_proved_definite, log_det_from_above, log_det_from_below
 from stepsize_opt.proofs.intervals import Interval
 from stepsize_opt.proofs.maps import adjoint_below, lowers_to_positive
 from stepsize_opt.proofs.roundings import UNIT
-from stepsize_opt.proofs.search import first_proved, losses
 from stepsize_solvers.programs import Matrix, Pattern, PositiveMap, Stack
 
 # By how much of its diagonal a multiplier is raised, at most, to make its image positive semidefinite: a law that is

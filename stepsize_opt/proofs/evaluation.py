@@ -27,7 +27,7 @@ import numpy as np
 from scipy.linalg import lapack
 
 from stepsize_opt.proofs.arithmetic import Approximate, Enclosed, Pair
-from stepsize_opt.proofs.certificate import Certificate
+from stepsize_opt.proofs.certificate import Certificate, first_proved, losses
 from stepsize_opt.proofs.cholesky import (
     cholesky_shift,
     is_proved_definite,
@@ -37,7 +37,6 @@ from stepsize_opt.proofs.cholesky import (
 from stepsize_opt.proofs.duals import Multiplier, Tangent, block_log_det, largest_log_det
 from stepsize_opt.proofs.maps import image
 from stepsize_opt.proofs.roundings import SMALLEST_STEPSIZE
-from stepsize_opt.proofs.search import first_proved, losses
 from stepsize_solvers.programs import Family, Matrix, Pattern, Program, Vector, add_to_diagonal
 
 

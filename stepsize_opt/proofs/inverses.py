@@ -15,11 +15,10 @@ import numpy as np
 from scipy.linalg import lapack
 
 from stepsize_opt.proofs.arithmetic import Enclosed, Pair, enclosed
-from stepsize_opt.proofs.certificate import Unproved
+from stepsize_opt.proofs.certificate import Unproved, first_proved, losses
 from stepsize_opt.proofs.cholesky import is_proved_definite
 from stepsize_opt.proofs.intervals import Interval
 from stepsize_opt.proofs.roundings import UNIT, power_of_two_scaling
-from stepsize_opt.proofs.search import first_proved, losses
 from stepsize_solvers.programs import Matrix
 
 # A number t found by plain arithmetic is lowered by this much of itself, then by 16 times as much, until it is proved,

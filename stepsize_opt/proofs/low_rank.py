@@ -26,13 +26,19 @@ import numpy as np
 from scipy.linalg import lapack
 
 from stepsize_opt.proofs.arithmetic import Enclosed, enclosed, sum_of_logs
-from stepsize_opt.proofs.certificate import Certificate
+from stepsize_opt.proofs.certificate import Certificate, first_proved, losses
 from stepsize_opt.proofs.cholesky import is_proved_definite, log_det_from_below
-from stepsize_opt.proofs.grams import chunks, weighted_gram
 from stepsize_opt.proofs.intervals import Interval
 from stepsize_opt.proofs.roundings import UNIT
-from stepsize_opt.proofs.search import first_proved, losses
-from stepsize_opt.proofs.thin import FAILURE, ProvedDiagonal, bound_of_multiples, in_range, one_rounding
+from stepsize_opt.proofs.thin import (
+    FAILURE,
+    ProvedDiagonal,
+    bound_of_multiples,
+    chunks,
+    in_range,
+    one_rounding,
+    weighted_gram,
+)
 from stepsize_solvers.programs import Matrix, Vector
 
 

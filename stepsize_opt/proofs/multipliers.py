@@ -35,12 +35,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from stepsize_opt.proofs.arithmetic import Approximate, Enclosed, Pair
+from stepsize_opt.proofs.certificate import first_proved, losses
 from stepsize_opt.proofs.cholesky import is_proved_definite, log_det_from_below
 from stepsize_opt.proofs.conditions import ClientGroup, Conditions
 from stepsize_opt.proofs.duals import Gram, Tangent, log_det_conjugate
 from stepsize_opt.proofs.intervals import LOG_2, Interval, log_sum
 from stepsize_opt.proofs.roundings import UNIT, power_of_two_scaling
-from stepsize_opt.proofs.search import first_proved, losses
 from stepsize_solvers.programs import Indices, Matrix, Pattern, Stack
 
 

@@ -28,11 +28,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from stepsize_opt.proofs.arithmetic import Approximate, Enclosed, Pair, enclosed
+from stepsize_opt.proofs.certificate import first_proved, losses
 from stepsize_opt.proofs.cholesky import cholesky_shift, is_proved_definite
-from stepsize_opt.proofs.grams import vanishing, weighted_gram
 from stepsize_opt.proofs.intervals import Interval
-from stepsize_opt.proofs.search import first_proved, losses
-from stepsize_opt.proofs.thin import FAILURE, in_range
+from stepsize_opt.proofs.thin import FAILURE, in_range, vanishing, weighted_gram
 from stepsize_solvers.programs import Matrix, Vector
 
 

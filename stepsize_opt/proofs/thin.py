@@ -1,21 +1,84 @@
-"""What proofs of large diagonal stepsizes share: the range of their numbers and the proved answer."""
+"""Thin matrices with many rows: their Gram matrices with a bound on rounding, eigenvalues; large diagonal stepsizes."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stepsize_opt.proofs.arithmetic import Enclosed, enclosed, sum_of_logs
 from stepsize_opt.proofs.certificate import Certificate
 from stepsize_opt.proofs.intervals import Interval
+from stepsize_opt.proofs.roundings import twice_gamma
 from stepsize_solvers.programs import Matrix, Vector
 
+ROWS_AT_ONCE = 2**15
+# The bound on the rounding of a sum grows with its terms: √d of them, √d times, is the least for d = 10⁶.
+_ROWS_OF_A_SUM = 2**10
+# Roundings of an entry √w·u before the sum and of this bound itself.
+_ROUNDINGS = 12
 # A proof that takes a larger share of x has failed.
 FAILURE = 0.01
 # Stepsizes and multipliers outside of this range would need bounds on underflow.
 RANGE = 2.0**400
+
+
+def chunks(d: int) -> Iterator[slice]:
+    """Yield slices that cover d rows, so few at a time that a product with them needs little memory."""
+    for start in range(0, d, ROWS_AT_ONCE):
+        yield slice(start, min(d, start + ROWS_AT_ONCE))
+
+
+def weighted_gram(U: Matrix, weights: Vector | None, B: Matrix | None = None) -> Enclosed:
+    """Return UᵀDiag(w)B for weights w ≥ 0 that are right to a few roundings (None: all one); without B UᵀDiag(w)U.
+
+    Entries of the product of a chunk are off by at most γ√(u_ii b_jj), with the diagonals u and b of UᵀDiag(w)U and
+    BᵀDiag(w)B (Cauchy and Schwarz), and the chunks are added up.
+    """
+    other, parts = U if B is None else B, 0
+    G = np.zeros((U.shape[1], other.shape[1]))
+    rows, columns = np.zeros(U.shape[1]), np.zeros(other.shape[1])
+    for start in range(0, len(U), _ROWS_OF_A_SUM):
+        s = slice(start, start + _ROWS_OF_A_SUM)
+        root = 1.0 if weights is None else np.sqrt(weights[s])[:, None]
+        left = U[s] * root
+        right = left if B is None else B[s] * root
+        G += left.T @ right
+        if B is not None:
+            rows += np.einsum("ij,ij->j", left, left)
+            columns += np.einsum("ij,ij->j", right, right)
+        parts += 1
+    if B is None:
+        rows = columns = G.diagonal()
+    terms = min(len(U), _ROWS_OF_A_SUM) + parts + _ROUNDINGS
+    found = Enclosed(G, twice_gamma(terms) * np.multiply.outer(np.sqrt(rows), np.sqrt(columns)))
+    return found.symmetric() if B is None else found
+
+
+def vanishing(values: Vector, gram: Enclosed) -> NDArray[np.bool_]:
+    """Return which eigenvalues of a Gram matrix are zero up to rounding: those of columns that depend on others."""
+    return np.asarray(values <= 4.0 * float(gram.error.sum(axis=1).max(initial=0.0)))
+
+
+def eigenvalue_bounds(A: Enclosed) -> tuple[Vector, Vector]:
+    """Return bounds on the eigenvalues of every symmetric positive semidefinite matrix in the enclosure, ascending.
+
+    With A = VΛVᵀ + E and VᵀV within ε of I they differ from those of Λ by a factor within 1 ± ε (Ostrowski) and by at
+    most ‖E‖ (Weyl).
+    """
+    values, V = np.linalg.eigh(A.value)
+    exact = enclosed(V)
+    apart = (exact @ np.diag(values) @ exact.T - A).norm()
+    epsilon = (exact.T @ exact).plus_diagonal(-1.0).norm()
+    near = enclosed(np.maximum(values, 0.0))
+    low = (near * (1.0 - Interval.exact(epsilon)) - apart).low
+    return np.maximum(low, 0.0), (near * (1.0 + Interval.exact(epsilon)) + apart).high
+
+
+# ---------------------------------------------------------------- large diagonal stepsizes
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from stepsize_opt.proofs.arithmetic import Enclosed, enclosed, sum_of_logs
 from stepsize_opt.proofs.cholesky import is_proved_definite
-from stepsize_opt.proofs.grams import eigenvalue_bounds, weighted_gram
 from stepsize_opt.proofs.intervals import LOG_2, Interval, log_sum
+from stepsize_opt.proofs.thin import eigenvalue_bounds, weighted_gram
 from stepsize_validation.properties.exact import log
 from stepsize_validation.properties.strategies import Matrix, seeds
 
