@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import cholesky, eigh, solve_triangular
 
-from stepsize_opt.proofs import Bound, Conditions, Enclosed, Multipliers, Pair, metric_bound, tangent_bound
+from stepsize_opt.proofs import PRECISIONS, Bound, Conditions, Multipliers, metric_bound, tangent_bound
 from stepsize_solvers.programs import (
     DiagonalPlusScaled,
     Family,
@@ -153,14 +153,13 @@ class ClientPrograms:
     def bounds(self, multipliers: Multipliers, reference: Matrix, rows: Indices | None = None) -> list[Bound]:
         """Return what the multipliers prove with the reference D̂, and in the given rows of D alone."""
         forms = [None] if rows is None else [None, rows]
-        precisions = (Enclosed, Pair)
         if self.linear:
-            found = [metric_bound(self.conditions, multipliers, precision) for precision in precisions]
+            found = [metric_bound(self.conditions, multipliers, precision) for precision in PRECISIONS]
         else:
             found = [
                 tangent_bound(self.conditions, multipliers, reference, form, precision)
                 for form in forms
-                for precision in precisions
+                for precision in PRECISIONS
             ]
         return [bound for bound in found if bound is not None]
 

@@ -14,13 +14,12 @@ from stepsize_opt.goals.base import NO_UNDERFLOW, Goal, GoalWords, Proof, Units
 from stepsize_opt.proofs import (
     Certificate,
     Descent,
-    Enclosed,
     Evaluation,
-    Pair,
     ProvedDiagonal,
+    narrowest,
     prove_diagonal,
-    repair,
-    repair_in_basis,
+    repaired,
+    unrepaired,
 )
 from stepsize_solvers.programs import Matrix, Outcome, Program
 
@@ -36,6 +35,11 @@ def multiplier(outcome: Outcome) -> Matrix | None:
 
 def _not_repaired(outcome: Outcome) -> RuntimeError:
     return RuntimeError(f"the answer of {outcome.stats.solver_name} could not be repaired to a feasible stepsize")
+
+
+def _enough(outcome: Outcome, tol: float) -> float:
+    """The gap below which no finer precision is tried: rounding is not what an answer lacks whose solve was stopped."""
+    return math.inf if outcome.status.is_stopped else tol
 
 
 class PaperGoal(Goal):
@@ -57,16 +61,14 @@ class PaperGoal(Goal):
             if thin is not None and thin.certificate.is_optimal(tol) and _holds(units, thin):
                 descent = Certificate(True, 1.0 + thin.certificate.margin, thin.descent_log_det, math.inf, len(raw))
                 return Proof(np.diag(thin.x), thin.certificate, descent)
-        at = units.held(_repaired(condition, outcome, tol))
-        certificate = at.certificate(dual, tol, (raw,))
-        done = outcome.status.is_stopped or dual is None or certificate.is_optimal(tol)
-        finer = None if done else repair_in_basis(condition, raw)
-        if finer is not None:
-            # Rounding may be all that is left of the gap: in the basis of D it counts least.
-            finer = units.held(finer)
-            again = finer.certificate(dual, tol, (raw,))
-            if again.gap < certificate.gap:
-                at, certificate = finer, again
+        # A thousandth of the tolerance is no loss worth a second round of verified arithmetic; a closed form is exact.
+        loss = 1e-3 * tol if outcome.stats.num_iters != 0 else _EXACT_LOSS
+        enough = math.inf if dual is None else _enough(outcome, tol)
+        points = map(units.held, repaired(condition, raw, loss))
+        found = narrowest(points, lambda at: at.certificate(dual, tol, (raw,)), enough)
+        if found is None:
+            raise _not_repaired(outcome)
+        certificate, at = found
         return Proof(at.D, certificate, at.descent(), certificate.feasible)
 
     def judge(
@@ -97,18 +99,6 @@ def _holds(units: Units, thin: ProvedDiagonal) -> bool:
     return bool(D.min() > NO_UNDERFLOW and D.max() < 1.0 / NO_UNDERFLOW)
 
 
-def _repaired(condition: Program, outcome: Outcome, tol: float) -> Evaluation:
-    """Repair the raw point to one that satisfies the condition."""
-    # A thousandth of the tolerance is no loss worth a second round of verified arithmetic; a closed form is exact.
-    loss = 1e-3 * tol if outcome.stats.num_iters != 0 else _EXACT_LOSS
-    # Where not even a multiple of the raw point is feasible, take the best multiple of a plain matrix: a poor answer
-    # with a large gap, but a proved one.
-    repaired = repair(condition, np.asarray(outcome.X), loss) or repair(condition, condition.pattern.member)
-    if repaired is None:
-        raise _not_repaired(outcome)
-    return repaired
-
-
 class MetricGoal(Goal):
     """A goal that judges H = 2D − T(D), so that D needs no condition; a subclass states what it proves of H."""
 
@@ -123,23 +113,18 @@ class MetricGoal(Goal):
     def prove(self, condition: Program, outcome: Outcome, units: Units, tol: float) -> Proof:
         """Certify the raw point, with H ≻ 0 proved, in twice the precision where plain is not enough."""
         raw, dual = np.asarray(outcome.X), multiplier(outcome)
-        proofs: list[tuple[Certificate, Descent]] = []
-        for arithmetic in (Enclosed, Pair):
-            at = Descent(condition, condition.pattern.nearest(raw), arithmetic)
-            if at.feasible:
-                at = units.held(at)
-                proofs.append((self.value(at, dual, tol), at))
-                # Rounding is not what an answer lacks whose solve was stopped.
-                if outcome.status.is_stopped or proofs[-1][0].is_optimal(tol):
-                    break
-        if not proofs:
-            # The condition makes H ⪰ D ≻ 0: take the best multiple of the raw point, or of a plain matrix, that has it.
-            repaired = repair(condition, raw) or repair(condition, condition.pattern.member)
-            if repaired is None:
-                raise _not_repaired(outcome)
-            at = units.held(Descent(condition, repaired.D))
-            proofs.append((self.value(at, dual, tol), at))
-        certificate, at = min(proofs, key=lambda one: one[0].gap)
+
+        def certify(at: Descent) -> Certificate:
+            return self.value(at, dual, tol)
+
+        found = narrowest(map(units.held, unrepaired(condition, raw)), certify, _enough(outcome, tol))
+        if found is None:
+            # The condition makes H ⪰ D ≻ 0: take the best multiple that has it.
+            points = (units.held(Descent(condition, at.D)) for at in repaired(condition, raw))
+            found = narrowest(points, certify, math.inf)
+        if found is None:
+            raise _not_repaired(outcome)
+        certificate, at = found
         return Proof(at.D, certificate, self.descent(at, certificate), at.satisfies_condition)
 
     def judge(

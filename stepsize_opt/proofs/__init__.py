@@ -15,6 +15,7 @@ replace.
 """
 
 from stepsize_opt.proofs.arithmetic import (
+    PRECISIONS as PRECISIONS,
     Approximate as Approximate,
     Enclosed as Enclosed,
     Pair as Pair,
@@ -72,8 +73,11 @@ from stepsize_opt.proofs.repairs import (
     closest as closest,
     finest as finest,
     is_feasible as is_feasible,
+    narrowest as narrowest,
     repair as repair,
     repair_in_basis as repair_in_basis,
+    repaired as repaired,
+    unrepaired as unrepaired,
 )
 from stepsize_opt.proofs.roots import (
     ThinBasis as ThinBasis,

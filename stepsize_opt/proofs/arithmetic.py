@@ -523,6 +523,10 @@ class Enclosed(Approximate):
         return self
 
 
+# From the cheapest on.
+PRECISIONS: tuple[type[Enclosed], type[Pair]] = (Enclosed, Pair)
+
+
 def _row_products(A: Matrix, B: Matrix) -> Vector:
     return np.asarray(np.einsum("ij,ij->i", A, B))
 

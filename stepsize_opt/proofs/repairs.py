@@ -1,10 +1,11 @@
-"""Three precisions of a proof about D, and repair: the feasible point next to an answer that may be a little outside.
+"""The ladder of precisions of a proof about D, and repair: the feasible point next to an answer a little outside.
 
 *Precisions.*  ``Evaluation`` in working precision (``Enclosed``) is the cheapest, in twice that (``Pair``) it loses
 less to rounding, and ``InBasis`` loses the least where D is ill-conditioned; errors of ``Pair`` are relative to whole
-rows, so that where rows are graded ``Enclosed`` may prove more.  ``repair`` takes the first that is fine enough,
-``finest`` the last that proves anything, ``is_feasible`` any; ``Evaluation.certificate`` bounds the optimum in working
-precision first, and the goal paper tries ``repair_in_basis`` where the gap is above the tolerance after that.
+rows, so that where rows are graded ``Enclosed`` may prove more.  For a given D ``finest`` takes the last precision
+that proves anything, ``is_feasible`` any.  For an answer ``repaired`` and ``unrepaired`` yield points, the cheapest
+precision first, and ``narrowest`` takes them one by one until the gap is within the tolerance.  A bound on the optimum
+needs no feasible D: ``Evaluation.certificate`` takes it again in twice the precision of its D where that leaves a gap.
 
 *Repair.*  The conditions of the paper are quadratic on the left and linear on the right, so a D that is a little
 outside becomes feasible when it is divided by ``λmax(D^{−½} 𝒬(D B D) D^{−½})``; what is returned is *proved* feasible.
@@ -13,11 +14,15 @@ outside becomes feasible when it is divided by ``λmax(D^{−½} 𝒬(D B D) D^{
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
 
 import numpy as np
 
-from stepsize_opt.proofs.arithmetic import Enclosed
+from stepsize_opt.proofs.arithmetic import PRECISIONS, Enclosed
 from stepsize_opt.proofs.basis import InBasis
+from stepsize_opt.proofs.certificate import Certificate
+from stepsize_opt.proofs.descent import Descent
 from stepsize_opt.proofs.evaluation import Evaluation, inverse_root, whitened_spectrum
 from stepsize_opt.proofs.roundings import UNIT, exponent_above
 from stepsize_solvers.programs import Matrix, Program
@@ -25,10 +30,12 @@ from stepsize_solvers.programs import Matrix, Program
 _TINY = 2.0**-200  # D B D of a smaller D, or of a larger one than the inverse, may have no floats
 _FAILURE = 0.1  # a proof that takes a larger share of D has failed
 
+Point = TypeVar("Point", bound=Evaluation)
+
 
 def precisions(program: Program, D: Matrix) -> tuple[Evaluation, ...]:
     """Return D in each precision, the cheapest first; nothing is computed before it is asked for."""
-    return Evaluation(program, D, Enclosed), Evaluation(program, D), InBasis(program, D)
+    return *(Evaluation(program, D, arithmetic) for arithmetic in PRECISIONS), InBasis(program, D)
 
 
 def is_feasible(program: Program, D: Matrix) -> bool:
@@ -45,6 +52,40 @@ def finest(program: Program, D: Matrix) -> Evaluation:
 def closest(program: Program, D: Matrix) -> Evaluation | None:
     """Return the feasible point next to the boundary by the finest proof; None without a proof."""
     return repair_in_basis(program, D) or repair(program, D)
+
+
+def repaired(program: Program, D: Matrix, loss: float = 0.0) -> Iterator[Evaluation]:
+    """Yield the feasible points next to D by ``repair`` and, closer where rounding counts, by ``repair_in_basis``.
+
+    Where not even a multiple of D is feasible the first is the best multiple of a plain matrix: a poor answer with a
+    large gap, but a proved one.
+    """
+    first = repair(program, D, loss) or repair(program, program.pattern.member)
+    if first is not None:
+        yield first
+        finer = repair_in_basis(program, D)
+        if finer is not None:
+            yield finer
+
+
+def unrepaired(program: Program, D: Matrix) -> Iterator[Descent]:
+    """Yield D in its pattern with H ≻ 0 proved, in each precision in which it is."""
+    points = (Descent(program, program.pattern.nearest(D), arithmetic) for arithmetic in PRECISIONS)
+    return (at for at in points if at.feasible)
+
+
+def narrowest(
+    points: Iterable[Point], certify: Callable[[Point], Certificate], tol: float
+) -> tuple[Certificate, Point] | None:
+    """Return the point with the smallest gap and its certificate; none is tried after one within ``tol``."""
+    best: tuple[Certificate, Point] | None = None
+    for at in points:
+        certificate = certify(at)
+        if best is None or certificate.gap < best[0].gap:
+            best = certificate, at
+        if certificate.is_optimal(tol):
+            break
+    return best
 
 
 def repair(program: Program, D: Matrix, loss: float = 0.0) -> Evaluation | None:

@@ -23,7 +23,8 @@ from stepsize_opt import (
     compression_limit,
     optimal_stepsize,
 )
-from stepsize_opt.goals import LinearGoal, PaperGoal, determinants
+from stepsize_opt.goals import LinearGoal, PaperGoal
+from stepsize_opt.proofs import Descent
 from stepsize_opt.proofs.certificate import Certificate
 from stepsize_validation.data import load_dataset, random_smoothness, with_spectrum
 from stepsize_validation.properties.exact import (
@@ -127,8 +128,8 @@ def test_the_condition_holds_for_the_paper_and_a_limit_is_no_error(goal: str) ->
 def test_a_stopped_solve_is_proved_in_one_precision(goal: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A second proof in twice the precision closes gaps of rounding, which are not those of a stopped solve."""
     used = []
-    proved = determinants.Descent
-    monkeypatch.setattr(determinants, "Descent", lambda *given: used.append(given) or proved(*given))
+    proved = Descent
+    monkeypatch.setattr("stepsize_opt.proofs.repairs.Descent", lambda *given: used.append(given) or proved(*given))
     result = optimal_stepsize(L, SKETCH, max_iters=1, tol=1e-12, **arguments_of(goal, None))
     assert result.status == "user_limit" and result.gap > 1e-6 and len(used) == 1
 
