@@ -23,7 +23,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 
@@ -34,42 +34,9 @@ from stepsize_solvers.programs import Indices, Matrix, Vector, add_to_diagonal
 # Roundings of the few nonnegative numbers in the error bound of one entrywise operation.
 _UP = 1.0 + twice_gamma(8)
 
-Precision = TypeVar("Precision", bound="Approximate")
 
-
-class Approximate(ABC):
-    """A matrix with a bound on its error, in one of two precisions; operands must have the same one."""
-
-    @staticmethod
-    @abstractmethod
-    def exact(A: Matrix) -> Approximate:
-        """Return the floats of A."""
-
-    @classmethod
-    @abstractmethod
-    def of(cls, A: Enclosed) -> Self:
-        """Return an enclosure in this precision."""
-
-    @staticmethod
-    @abstractmethod
-    def side_by_side(parts: Sequence[Any]) -> Approximate:
-        """Return [A₁ A₂ …]."""
-
-    @abstractmethod
-    def __add__(self, other: Any) -> Approximate: ...
-
-    @abstractmethod
-    def __neg__(self) -> Approximate: ...
-
-    @abstractmethod
-    def __sub__(self, other: Any) -> Approximate: ...
-
-    @abstractmethod
-    def __mul__(self, factor: Any) -> Approximate:
-        """Return the entrywise product with exact floats."""
-
-    @abstractmethod
-    def __matmul__(self, other: Any) -> Approximate: ...
+class _Entries(ABC):
+    """What both precisions of a matrix do alike."""
 
     @abstractmethod
     def _of_each(self, part: Callable[[Matrix], Matrix]) -> Self:
@@ -87,30 +54,15 @@ class Approximate(ABC):
         """Return the d×d matrix with this one in the given rows and columns, zero elsewhere."""
         return self._of_each(lambda A: _embedded(A, rows, d))
 
-    @abstractmethod
-    def with_blocks(self, blocks: Iterable[tuple[slice, Any]]) -> Approximate:
-        """Return the matrix with some of its diagonal blocks replaced."""
-
-    @abstractmethod
-    def trace_times_identity(self) -> Approximate:
-        """Return tr(A) I."""
-
-    @abstractmethod
-    def rounded(self) -> Enclosed:
-        """Return one float for each entry."""
-
-    @abstractmethod
-    def inner(self, other: Any) -> Interval:
-        """Return ⟨A, B⟩."""
-
-    def to(self, arithmetic: type[Precision]) -> Precision:
+    def to(self: Any, arithmetic: type[Approximate]) -> Approximate:
         """Return the same in one of the two precisions."""
         return self if isinstance(self, arithmetic) else arithmetic.of(self.rounded())
 
-    def congruent(self, C: Matrix) -> Enclosed:
+    def congruent(self: Any, C: Matrix) -> Enclosed:
         """Return C A Cᵀ for a symmetric A, rounded once to a symmetric matrix."""
         exact = self.exact(C)
-        return (exact @ (self @ exact.T)).rounded().symmetric()
+        found: Enclosed = (exact @ (self @ exact.T)).rounded()
+        return found.symmetric()
 
 
 def _plus(a: Matrix | None, b: Matrix | None) -> Matrix | None:
@@ -133,7 +85,7 @@ def _filled(part: Matrix | None, like: Matrix) -> Matrix:
 
 
 @dataclass(frozen=True, eq=False)
-class Pair(Approximate):
+class Pair(_Entries):
     """A matrix in twice the working precision: within ``error`` (entrywise) of hi + lo, |lo| about a rounding of hi.
 
     ``lo`` or ``error`` is None when it is zero.  transposed: the matrix of which this is the transpose, if it is known.
@@ -153,7 +105,7 @@ class Pair(Approximate):
         return cls(A.value, error=A.slack)
 
     @staticmethod
-    def side_by_side(parts: Sequence[Pair]) -> Pair:
+    def side_by_side(parts: Sequence[Any]) -> Pair:
         hi = np.hstack([part.hi for part in parts])
         lo = np.hstack([_filled(part.lo, part.hi) for part in parts])
         return Pair(hi, lo, np.hstack([_filled(part.error, part.hi) for part in parts]))
@@ -238,7 +190,7 @@ class Pair(Approximate):
         lo = rest + self.lo * factor
         return Pair(hi, lo, _plus(error, twice_gamma(2) * (np.abs(rest) + np.abs(lo))))
 
-    def with_blocks(self, blocks: Iterable[tuple[slice, Pair]]) -> Pair:
+    def with_blocks(self, blocks: Iterable[tuple[slice, Any]]) -> Pair:
         hi, lo, error = self.hi.copy(), _filled(self.lo, self.hi), _filled(self.error, self.hi)
         for s, block in blocks:
             hi[s, s] = block.hi
@@ -270,7 +222,7 @@ class Pair(Approximate):
             error += self.error * (1.0 + twice_gamma(2))
         return Enclosed(value, error)
 
-    def inner(self, other: Pair) -> Interval:
+    def inner(self, other: Any) -> Interval:
         high, low = two_product(self.hi, other.hi)
         size = np.abs(low)
         for a, b in ((self.hi, other.lo), (self.lo, other.hi)):
@@ -293,7 +245,7 @@ class Pair(Approximate):
 
 # Neither this class nor ``Interval`` is frozen: a proof makes dozens, and to make a frozen one takes twice as long.
 @dataclass(eq=False, slots=True)
-class Enclosed(Approximate):
+class Enclosed(_Entries):
     """A vector or matrix within ``error`` (entrywise, nonnegative) of ``value``; ``slack`` is None for exact floats.
 
     In every operation arrays and numbers count as exact floats.
@@ -313,7 +265,7 @@ class Enclosed(Approximate):
         return cls(A.value, A.slack)
 
     @staticmethod
-    def side_by_side(parts: Sequence[Enclosed]) -> Enclosed:
+    def side_by_side(parts: Sequence[Any]) -> Enclosed:
         return Enclosed(np.hstack([part.value for part in parts]), np.hstack([part.error for part in parts]))
 
     @staticmethod
@@ -509,7 +461,7 @@ class Enclosed(Approximate):
         np.fill_diagonal(error, (error.diagonal() + UNIT * np.abs(value.diagonal())) * _UP)
         return Enclosed(value, error)
 
-    def with_blocks(self, blocks: Iterable[tuple[slice, Enclosed]]) -> Enclosed:
+    def with_blocks(self, blocks: Iterable[tuple[slice, Any]]) -> Enclosed:
         value, error = self.value.copy(), _filled(self.slack, self.value)
         for s, block in blocks:
             value[s, s] = block.value
@@ -523,8 +475,10 @@ class Enclosed(Approximate):
         return self
 
 
+# A matrix with a bound on its error, in one of two precisions; operands must have the same one.
+Approximate: TypeAlias = Enclosed | Pair
 # From the cheapest on.
-PRECISIONS: tuple[type[Enclosed], type[Pair]] = (Enclosed, Pair)
+PRECISIONS: tuple[type[Approximate], ...] = (Enclosed, Pair)
 
 
 def _row_products(A: Matrix, B: Matrix) -> Vector:
