@@ -40,6 +40,7 @@ from stepsize_solvers.numerics.linalg import (
     sym,
     triangular_inverse,
 )
+from stepsize_solvers.numerics.progress import native_stats
 from stepsize_solvers.numerics.sizes import Sizes
 from stepsize_solvers.programs import (
     Family,
@@ -47,7 +48,6 @@ from stepsize_solvers.programs import (
     Outcome,
     PositiveMap,
     Program,
-    SolverStats,
     Status,
     Vector,
 )
@@ -273,6 +273,5 @@ def _largest_metric(left: Family, beta: float, floor: Matrix | None, tol: float)
 
 def exact(D: Matrix, Z: Matrix, name: str, gap: float = 0.0) -> Outcome:
     """The outcome of a closed form."""
-    extra = {"steps": 0, "closed_form": name, "cg_iterations": 0, "history": [], "gap": max(0.0, gap)}
-    stats = SolverStats("native", setup_time=0.0, num_iters=0, extra_stats=extra)
+    stats = native_stats(closed_form=name, cg_iterations=0, history=[], gap=max(0.0, gap))
     return Outcome(Status.OPTIMAL, D, (Z[None],), stats)

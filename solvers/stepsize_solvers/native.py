@@ -26,7 +26,7 @@ from stepsize_solvers.interior.starts import cold_start, metric_start, warm_star
 from stepsize_solvers.interior.whitened import Whitening
 from stepsize_solvers.large.balancing import solve_balanced
 from stepsize_solvers.numerics.linalg import blas_threads, sym
-from stepsize_solvers.numerics.progress import Limits, Progress
+from stepsize_solvers.numerics.progress import Limits, Progress, native_stats
 from stepsize_solvers.numerics.sizes import Sizes
 from stepsize_solvers.programs import (
     Family,
@@ -38,7 +38,6 @@ from stepsize_solvers.programs import (
     Program,
     Settings,
     Solver,
-    SolverStats,
     Status,
     UnsupportedProgram,
 )
@@ -188,7 +187,7 @@ def _balanced(M: Matrix, limits: Limits) -> Outcome | None:
         return None
     point = progress.best.point
     z = point.y / point.x
-    return Outcome(status, np.diag(point.x), (np.multiply.outer(z, z)[None],), _stats(progress), thin=point.y)
+    return Outcome(status, np.diag(point.x), (np.multiply.outer(z, z)[None],), progress.stats(), thin=point.y)
 
 
 # ---------------------------------------------------------------- the metric
@@ -206,7 +205,7 @@ def _solve_metric(family: Family, pattern: Pattern, settings: Settings) -> Outco
     best = progress.best
     if best is None:
         return _failure("the metric of the start is not numerically positive definite")
-    return Outcome(status, best.point.D, (best.point.Y[None],), _stats(progress))
+    return Outcome(status, best.point.D, (best.point.Y[None],), progress.stats())
 
 
 def _solve_floor(family: Family, floor: Matrix, pattern: Pattern, settings: Settings) -> Outcome:
@@ -233,7 +232,7 @@ def _solve_floor(family: Family, floor: Matrix, pattern: Pattern, settings: Sett
     best = progress.best
     if best is None:
         return _failure("no start with a positive definite metric was found")
-    return Outcome(status, best.point.D, (best.point.Z[None],), _stats(progress))
+    return Outcome(status, best.point.D, (best.point.Z[None],), progress.stats())
 
 
 def _warm_stepsize(settings: Settings, pattern: Pattern) -> Matrix | None:
@@ -244,20 +243,14 @@ def _warm_stepsize(settings: Settings, pattern: Pattern) -> Matrix | None:
 # ---------------------------------------------------------------- outcomes
 
 
-def _stats(progress: Progress[Any]) -> SolverStats:
-    extra = {"steps": progress.steps, "closed_form": "", **progress.statistics}
-    return SolverStats("native", setup_time=0.0, num_iters=progress.steps, extra_stats=extra)
-
-
 def _pair(status: Status, progress: Progress[Any]) -> Outcome:
     """The best pair of D and Z, scaled as its bounds say."""
     if progress.best is None:
         return _failure("no strictly feasible point was evaluated")
     best, bounds = progress.best.point, progress.best.bounds
     D, Z = bounds.scale * sym(best.D), bounds.dual_scale * sym(best.Z)
-    return Outcome(status, D, (Z[None],), _stats(progress))
+    return Outcome(status, D, (Z[None],), progress.stats())
 
 
 def _failure(message: str) -> Outcome:
-    stats = SolverStats("native", setup_time=0.0, num_iters=0, extra_stats={"steps": 0, "closed_form": ""})
-    return Outcome(Status.SOLVER_ERROR, None, (), stats, message)
+    return Outcome(Status.SOLVER_ERROR, None, (), native_stats(), message)

@@ -110,17 +110,6 @@ def square_root_factor(B: Matrix) -> Matrix:
     return np.asarray(V * np.sqrt(np.maximum(w, 0.0)))
 
 
-def _numbers(family: Family, lift: Lift) -> dict[str, Matrix]:
-    """The arrays of a quadratic family as the model uses them; none for a linear one."""
-    if family.B is None:
-        return {}
-    E = square_root_factor(family.B)
-    split, P = family.Q.diagonal_plus_scaled, family.Q.hadamard_matrix
-    if lift is Lift.QUADRATIC and split is not None:
-        return {"E": E, "alpha": split.alpha, "root_beta_E": np.sqrt(split.beta) * E}
-    return {"E": E} if P is None or family.is_plain else {"E": E, "P": P}
-
-
 # cvxpy numbers its variables with a counter of the process: expressions are built and compiled by one thread at a time.
 COMPILING = threading.RLock()
 
@@ -140,7 +129,7 @@ def _build(program: Program, lift: Lift, objective: Objective) -> ConicModel:
         if not any(family.e for family in program.families):
             constraints = []  # nobody asks for the pivots of X
         left = program.objective.left
-        (G,) = _inequalities(left, X, None, _numbers(left, lift), lift, constraints, metric=True)
+        (G,) = _inequalities(left, X, None, lift, constraints, metric=True)
         if program.objective.floor is not None:
             metric = G - t * program.objective.floor >> 0
             constraints.append(metric)
@@ -156,7 +145,7 @@ def _build(program: Program, lift: Lift, objective: Objective) -> ConicModel:
         constraints.append(tau <= math.exp(-program.offset / program.root) * power)
     lmis = []
     for family in program.families:
-        parts = _inequalities(family, X, tau, _numbers(family, lift), lift, constraints)
+        parts = _inequalities(family, X, tau, lift, constraints)
         lmis.append(tuple(part >> 0 for part in parts))
         constraints.extend(lmis[-1])
     if program.objective is not None and program.objective.floor is not None:
@@ -167,13 +156,7 @@ def _build(program: Program, lift: Lift, objective: Objective) -> ConicModel:
 
 
 def _inequalities(
-    family: Family,
-    X: Any,
-    tau: Any,
-    numbers: dict[str, Any],
-    lift: Lift,
-    constraints: list[Any],
-    metric: bool = False,
+    family: Family, X: Any, tau: Any, lift: Lift, constraints: list[Any], metric: bool = False
 ) -> list[Any]:
     """The expressions F_j(X), or the larger matrices whose Schur complements they are; more constraints are added.
 
@@ -187,21 +170,21 @@ def _inequalities(
         right = right + family.c * np.eye(r)
     if family.e:
         right = right + (family.e * tau) * np.eye(r)
-    if family.B is None:
+    split, E = family.Q.diagonal_plus_scaled, None if family.B is None else square_root_factor(family.B)
+    if E is None:
         image = family.Q.expression(X)
-    elif lift is Lift.QUADRATIC:
+    elif lift is Lift.QUADRATIC and split is not None:
         t = cp.Variable(d)
-        EX = numbers["E"].T @ X
         # t_j ≥ ‖Eᵀx_j‖²  ⟺  ‖(2Eᵀx_j, t_j − 1)‖ ≤ t_j + 1
-        constraints.append(cp.SOC(t + 1, cp.vstack([2 * EX, cp.reshape(t - 1, (1, d), order="C")]), axis=0))
-        return [_schur(right - cp.diag(cp.multiply(numbers["alpha"], t)), X @ numbers["root_beta_E"])]
+        constraints.append(cp.SOC(t + 1, cp.vstack([2 * E.T @ X, cp.reshape(t - 1, (1, d), order="C")]), axis=0))
+        return [_schur(right - cp.diag(cp.multiply(split.alpha, t)), X @ (np.sqrt(split.beta) * E))]
     elif family.is_plain and not metric:
-        XE = X @ numbers["E"]
+        XE = X @ E
         return [_schur(right, XE)] if family.factors is None else [_schur(right, H.T @ XE) for H in family.factors]
     else:
         Y = cp.Variable((d, d), symmetric=True)
-        constraints.append(_schur(Y, X @ numbers["E"]) >> 0)
-        image = cp.multiply(numbers["P"], Y) if "P" in numbers else family.Q.expression(Y)
+        constraints.append(_schur(Y, X @ E) >> 0)
+        image = family.Q.expression(Y)
     if family.factors is None:
         return [right - image]
     parts = [right - H.T @ image @ H for H in family.factors]

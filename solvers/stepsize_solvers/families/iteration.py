@@ -7,7 +7,7 @@ X stays strictly feasible, so every iterate is an answer; the multipliers prove 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -162,13 +162,14 @@ class FamilyStep:
     @staticmethod
     def of(model: Model, p: Point, Y: Matrix, target: float, corrections: list[Stack] | None) -> FamilyStep:
         """dZ = target·F⁻¹ − Z − G F′(Y) G − correction."""
-        changes = [state.derivative(Y) for state in p.states]
-        longest = min(_longest_whitened(p.states, changes), _longest_single(Y))
-        dF, dZ = changes, []
+        dF, dZ, whitened = [state.derivative(Y) for state in p.states], [], []
         for i, (state, change) in enumerate(zip(p.states, dF, strict=True)):
             dual = target * state.inverse - state.Z - state.G @ change @ state.G
             dZ.append(sym(dual if corrections is None else dual - corrections[i]))
-        return FamilyStep(Y, dF, dZ, longest, _longest_dual(p.states, dZ))
+            # F⁻¹ = VVᵀ, and with V⁻¹ = VᵀF Z = V Diag(s) Vᵀ whitens to I.
+            whitened.append(congruence_each(state.F @ state.V / np.sqrt(state.s)[:, None, :], dZ[-1]))
+        primal = _longest([Y, *(congruence_each(s.V, change) for s, change in zip(p.states, dF, strict=True))])
+        return FamilyStep(Y, dF, dZ, primal, _longest(whitened))
 
     def lengths(self, fraction: float) -> tuple[float, float]:
         """Primal and dual step lengths: the fraction of the way to the boundary, at most 1."""
@@ -197,24 +198,9 @@ def _correction(state: FamilyState, Y: Matrix, dF: Stack, dZ: Stack, root_size: 
     return np.asarray(out)
 
 
-def _longest_single(Y: Matrix) -> float:
-    """The largest a with I + aY ⪰ 0."""
-    low = float(np.linalg.eigvalsh(Y)[0])
-    return math.inf if low >= 0.0 else -1.0 / low
-
-
-def _longest_whitened(states: Sequence[FamilyState], dF: list[Stack]) -> float:
-    """The largest a with F_j + a dF_j ⪰ 0 for all j: F_j⁻¹ = V Vᵀ."""
-    low = min(float(np.linalg.eigvalsh(congruence_each(s.V, x)).min()) for s, x in zip(states, dF, strict=True))
-    return math.inf if low >= 0.0 else -1.0 / low
-
-
-def _longest_dual(states: Sequence[FamilyState], dZ: list[Stack]) -> float:
-    """The largest a with Z_j + a dZ_j ⪰ 0: with V⁻¹ = VᵀF, Z_j = V Diag(s) Vᵀ whitens to I."""
-    low = math.inf
-    for s, z in zip(states, dZ, strict=True):
-        back = s.F @ s.V / np.sqrt(s.s)[:, None, :]
-        low = min(low, float(np.linalg.eigvalsh(congruence_each(back, z)).min()))
+def _longest(whitened: Iterable[Stack]) -> float:
+    """The largest a with I + aM ⪰ 0 for every matrix M of every stack."""
+    low = min(float(np.linalg.eigvalsh(M).min()) for M in whitened)
     return math.inf if low >= 0.0 else -1.0 / low
 
 

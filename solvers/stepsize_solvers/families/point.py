@@ -166,13 +166,7 @@ class Model:
 
     def project(self, Y: Matrix) -> Matrix:
         """The orthogonal projection of a direction in the basis C onto those that keep the pattern."""
-        pattern = self.program.pattern
-        if pattern.W is None:
-            return pattern.blocks(Y)
-        out = np.zeros_like(Y)
-        for s in pattern.slices:
-            np.einsum("ii->i", out[s, s])[:] = np.trace(Y[s, s]) / (s.stop - s.start)
-        return out
+        return self.program.pattern.projected(Y)
 
     def values(self, C: Matrix, log_det: float) -> list[Stack] | None:
         """The F_j of every family at X = C Cᵀ; None when a number overflows."""

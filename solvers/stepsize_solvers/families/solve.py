@@ -32,7 +32,7 @@ from stepsize_solvers.families.iteration import (
 )
 from stepsize_solvers.families.point import Model, Point
 from stepsize_solvers.numerics.linalg import cholesky, sym
-from stepsize_solvers.numerics.progress import Limits, Progress
+from stepsize_solvers.numerics.progress import Limits, Progress, native_stats
 from stepsize_solvers.programs import (
     DiagonalPlusScaled,
     Family,
@@ -41,7 +41,6 @@ from stepsize_solvers.programs import (
     Pattern,
     Program,
     Settings,
-    SolverStats,
     Stack,
     Status,
 )
@@ -77,15 +76,12 @@ def _solve(program: Program, settings: Settings) -> Outcome:
                 return _outcome(status, cut, rounds=len(cut.history))
     start = start_point(model, _START_FRACTION, directions(model))
     if start is None:
-        stats = SolverStats("native", setup_time=0.0, num_iters=0)
-        return Outcome(Status.SOLVER_ERROR, None, (), stats, "no strictly feasible start was found")
+        return Outcome(Status.SOLVER_ERROR, None, (), native_stats(), "no strictly feasible start was found")
     return _outcome(*iterate(model, start, Limits.of(settings, MOST_STEPS)))
 
 
 def _outcome(status: Status, progress: Progress[Point] | Progress[CutPoint], **extra: object) -> Outcome:
-    stats = SolverStats(
-        "native", setup_time=0.0, num_iters=progress.steps, extra_stats={**progress.statistics, **extra}
-    )
+    stats = progress.stats(**extra)
     if progress.best is None:
         return Outcome(status, None, (), stats, "stopped before the first point was evaluated")
     found = progress.best.point

@@ -39,7 +39,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from stepsize_solvers.interior.dense import FactorisedSystem, Unknowns
-from stepsize_solvers.interior.driver import Change, InequalityPoint, IterativeSystem, Rules, Solution, System
+from stepsize_solvers.interior.driver import InequalityPoint, IterativeSystem, Rules, ScaledStep, Solution, Step, System
 from stepsize_solvers.interior.frame import Frame, FullFrame, Scaling, effective_beta, is_graded
 from stepsize_solvers.numerics.krylov import (
     ChebyshevInverse,
@@ -230,7 +230,7 @@ class Condition:
         schur = SchurSystem.of(p.frame, p.Rt, p.scaling, self.beta, dtype, self.work)
         return None if schur is None else IterativeSystem(p, schur, single=self.single)
 
-    def moved(self, p: ConditionPoint, step: Change, length: float) -> ConditionPoint | None:
+    def moved(self, p: ConditionPoint, step: Step | ScaledStep, length: float) -> ConditionPoint | None:
         moved, L = p.frame.moved(length * step.X), cholesky(p.Zt + length * step.dZ)
         if moved is None or L is None:
             return None

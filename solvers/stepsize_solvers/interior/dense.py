@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
-from stepsize_solvers.interior.driver import InequalityPoint
+from stepsize_solvers.interior.driver import InequalityPoint, ScaledStep
 from stepsize_solvers.interior.frame import Frame, Scaling
 from stepsize_solvers.numerics.linalg import Array, cholesky, smallest_eigenvalue, sym
 from stepsize_solvers.numerics.sizes import Sizes
@@ -57,7 +57,6 @@ class Coordinates:
 
     d: int
     n: int
-    eye: Matrix
     rows: Indices
     columns: Indices
     flat: Indices
@@ -121,7 +120,6 @@ def coordinates(d: int) -> Coordinates:
     return Coordinates(
         d=d,
         n=n,
-        eye=np.eye(d),
         rows=i,
         columns=j,
         flat=i * d + j,
@@ -383,27 +381,6 @@ def listed(Q: PositiveMap, pattern: Pattern, most: float = math.inf) -> Unknowns
     at = coordinates(pattern.d)
     T = map_matrix(Q, at)
     return SvecUnknowns(at, T) if pattern.is_full else ListedUnknowns(_spanning(pattern.sizes), at, T)
-
-
-@dataclass(frozen=True, eq=False)
-class ScaledStep:
-    """A step with the changes of Z and F in the coordinates of the Nesterov–Todd factor G.
-
-    X: in the basis of the point; scaled_dZ: GᵀdZG; first, second: G⁻¹(dF)G⁻ᵀ of first and second order.
-    """
-
-    scaling: Scaling
-    X: Matrix
-    scaled_dZ: Matrix
-    dt: float
-    first: Matrix
-    second: Matrix
-
-    @cached_property
-    def dZ(self) -> Matrix:
-        """In the basis of the point."""
-        back = self.scaling.G_inverse
-        return np.asarray(back.T.dot(self.scaled_dZ).dot(back))
 
 
 @dataclass(frozen=True, eq=False)

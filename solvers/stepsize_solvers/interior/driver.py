@@ -24,6 +24,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
+import numpy as np
+
 from stepsize_solvers.interior.frame import Scaling, largest_step, nesterov_todd
 from stepsize_solvers.numerics.linalg import Array
 from stepsize_solvers.numerics.progress import Bounds, Progress
@@ -76,17 +78,6 @@ class Solution(NamedTuple):
     dt: float = 0.0
 
 
-class Change(Protocol):
-    """What a step changes: X and dZ in the basis of the point, and dt."""
-
-    @property
-    def X(self) -> Array: ...
-    @property
-    def dZ(self) -> Array: ...
-    @property
-    def dt(self) -> float: ...
-
-
 class Step(NamedTuple):
     """X, dZ, dt, the changes of F of first and second order, all in the basis of the point, and the r of the step."""
 
@@ -96,6 +87,27 @@ class Step(NamedTuple):
     first: Array
     second: Array
     r: Array
+
+
+@dataclass(frozen=True, eq=False)
+class ScaledStep:
+    """A step with the changes of Z and F in the coordinates of the Nesterov–Todd factor G.
+
+    X: in the basis of the point; scaled_dZ: GᵀdZG; first, second: G⁻¹(dF)G⁻ᵀ of first and second order.
+    """
+
+    scaling: Scaling
+    X: Array
+    scaled_dZ: Array
+    dt: float
+    first: Array
+    second: Array
+
+    @cached_property
+    def dZ(self) -> Array:
+        """In the basis of the point."""
+        back = self.scaling.G_inverse
+        return np.asarray(back.T.dot(self.scaled_dZ).dot(back))
 
 
 class Equations(Protocol):

@@ -25,7 +25,7 @@ import numpy as np
 from scipy.linalg import lapack
 
 from stepsize_solvers.interior.dense import FactorisedSystem, Unknowns
-from stepsize_solvers.interior.driver import Change, InequalityPoint, Rules, System
+from stepsize_solvers.interior.driver import InequalityPoint, Rules, ScaledStep, Step, System
 from stepsize_solvers.interior.frame import Basis, Frame
 from stepsize_solvers.numerics.linalg import Array, cholesky, sym
 from stepsize_solvers.numerics.progress import Bounds, Work
@@ -157,7 +157,7 @@ class Floor:
     def system(self, p: FloorPoint) -> System[Any] | None:
         return p.formulation.system(p, self.work)
 
-    def moved(self, p: FloorPoint, step: Change, length: float) -> FloorPoint | None:
+    def moved(self, p: FloorPoint, step: Step | ScaledStep, length: float) -> FloorPoint | None:
         D, Z = p.D + p.basis.change(length * step.X), p.Z + p.basis.dual(length * step.dZ)
         return self.point(D, p.t + length * step.dt, Z)
 

@@ -94,11 +94,7 @@ class Basis(ABC):
 
     def project(self, M: Array) -> Array:
         """Π(M)."""
-        pattern = self.pattern
-        if pattern.W is None:
-            return pattern.blocks(M)
-        means = [np.full(s.stop - s.start, np.trace(M[s, s]) / (s.stop - s.start)) for s in pattern.slices]
-        return np.diag(np.concatenate(means)).astype(M.dtype)
+        return self.pattern.projected(M)
 
     def image(self, M: Array) -> Array:
         """C⁻¹𝒬(CMCᵀ)C⁻ᵀ; the cheap map needs a diagonal and a symmetric product only."""

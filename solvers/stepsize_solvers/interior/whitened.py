@@ -72,8 +72,9 @@ class WhitenedBasis(Basis):
         half = p.scaling.G_inverse.T
         seen = SeenFrom.of(self, half)
         U, G, diagonal = seen.turned(self.K.rho**-_EXPONENT, self.K.inverse_sums)
-        schur, P = WhitenedSchur(G, self.K, 1.0 / (1.0 + diagonal)), half @ U
-        return IterativeSystem(p, Complement(self, P, Plane.of(schur, sym(P.T @ p.Et @ P)), work), _ACCURACY)
+        P = half @ U
+        plane = Plane(G, self.K, 1.0 / (1.0 + diagonal), sym(P.T @ p.Et @ P))
+        return IterativeSystem(p, Complement(self, P, plane, work), _ACCURACY)
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,18 +144,6 @@ class SeenFrom:
 
 
 @dataclass(frozen=True, eq=False)
-class WhitenedSchur:
-    """The operator Y ↦ ĜK⁻¹Ĝ*[Y] + Y with Ĝ = PᵀG′P, and p, its diagonal inverted."""
-
-    G: SeenFrom
-    K: PatternCurvature
-    p: Array
-
-    def __call__(self, Y: Array) -> Array:
-        return np.asarray(self.G.slope(self.K.solve(self.G.coslope(Y))) + Y)
-
-
-@dataclass(frozen=True, eq=False)
 class Complement:
     """The equations for dZ = PYPᵀ in the plane ⟨E, dZ⟩ = 0, by conjugate gradients."""
 
@@ -181,16 +170,20 @@ class Complement:
 
 @dataclass(frozen=True, eq=False)
 class Plane:
-    """The operator within the plane ⟨floor, Y⟩ = 0; normal: p∘floor with ⟨normal, floor⟩ = 1."""
+    """The operator Y ↦ ĜK⁻¹Ĝ*[Y] + Y, Ĝ = PᵀG′P, within the plane ⟨floor, Y⟩ = 0.
 
-    operator: WhitenedSchur
+    p: its diagonal inverted; normal: p∘floor with ⟨normal, floor⟩ = 1.
+    """
+
+    G: SeenFrom
+    K: PatternCurvature
+    p: Array
     floor: Array
-    normal: Array
 
-    @staticmethod
-    def of(operator: WhitenedSchur, floor: Matrix) -> Plane:
-        normal = operator.p * floor
-        return Plane(operator, floor, normal / float(np.vdot(normal, floor)))
+    @cached_property
+    def normal(self) -> Array:
+        normal = self.p * self.floor
+        return np.asarray(normal / float(np.vdot(normal, self.floor)))
 
     def inner(self, Y: Array, Y2: Array) -> float:
         return float(np.vdot(Y, Y2))
@@ -208,11 +201,11 @@ class Plane:
 
     def precondition(self, Y: Array) -> Array:
         """In the plane, up to the rounding of this difference and not of what made Y."""
-        return self.in_plane(self.operator.p * Y)
+        return self.in_plane(self.p * Y)
 
     def __call__(self, Y: Array) -> Array:
         """Without its multiple of the floor, which is dt's and so large that its rounding would leave the plane."""
-        return self.residual(self.operator(Y))
+        return self.residual(self.G.slope(self.K.solve(self.G.coslope(Y))) + Y)
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,8 +21,6 @@ from scipy.linalg import lapack
 from stepsize_solvers.numerics.linalg import Array
 from stepsize_solvers.numerics.progress import Work
 
-Interval = tuple[float, float]
-
 # The Chebyshev error that is left of the dual residual by one Newton step, and the largest degree spent on it.
 _POLYNOMIAL_ERROR = 0.4
 _MAX_DEGREE = 8
@@ -138,13 +136,7 @@ def _ritz(alphas: Sequence[float], betas: Sequence[float]) -> tuple[float, float
     return float(values[0]), float(values[-1]), abs(betas[-1] * float(vectors[-1, -1]))
 
 
-def spectrum_bounds(
-    curvature: Callable[[Array], Array],
-    J: Array,
-    mask: Array | None = None,
-    steps: int = _LANCZOS_STEPS,
-    max_steps: int = _MAX_LANCZOS_STEPS,
-) -> Interval:
+def spectrum_bounds(curvature: Callable[[Array], Array], J: Array, mask: Array | None) -> tuple[float, float]:
     """Estimates of the extreme eigenvalues of J^{-1/2} 𝒦 J^{-1/2}, by a few Lanczos steps from a fixed random start.
 
     The lower one is a Ritz value, above the true end.  The upper one is a Ritz value plus its residual norm, and steps
@@ -171,9 +163,9 @@ def spectrum_bounds(
         betas.append(beta)
         m = len(alphas)
         invariant = beta < 1e-6 * abs(alpha)  # single precision sees nothing below that
-        if m >= steps or invariant:
+        if m >= _LANCZOS_STEPS or invariant:
             low, high, residual = _ritz(alphas, betas)
-            if invariant or residual <= _RESIDUAL * high or m >= max_steps:
+            if invariant or residual <= _RESIDUAL * high or m >= _MAX_LANCZOS_STEPS:
                 return low, high + residual
         previous, X = X, Y / beta
 
@@ -209,10 +201,8 @@ class ChebyshevInverse:
         return X
 
 
-def chebyshev_inverse(
-    curvature: Callable[[Array], Array], J: Array, mask: Array | None = None, error: float = _POLYNOMIAL_ERROR
-) -> ChebyshevInverse:
-    """The polynomial of the smallest degree whose error on the estimated spectrum is below ``error``."""
+def chebyshev_inverse(curvature: Callable[[Array], Array], J: Array, mask: Array | None) -> ChebyshevInverse:
+    """The polynomial of the smallest degree whose error on the estimated spectrum is small enough."""
     low, high = spectrum_bounds(curvature, J, mask)
     # The smallest Ritz value lies above the end of the spectrum, by a few per cent as a rule.
     low, high = 0.8 * low, 1.05 * high
@@ -220,6 +210,6 @@ def chebyshev_inverse(
         low = 0.05 * high
     gamma = (math.sqrt(high) - math.sqrt(low)) / (math.sqrt(high) + math.sqrt(low))
     degree = 1
-    while degree < _MAX_DEGREE and 2.0 * gamma**degree / (1.0 + gamma ** (2 * degree)) > error:
+    while degree < _MAX_DEGREE and 2.0 * gamma**degree / (1.0 + gamma ** (2 * degree)) > _POLYNOMIAL_ERROR:
         degree += 1
     return ChebyshevInverse(curvature, J, low, high, degree)

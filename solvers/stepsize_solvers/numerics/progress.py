@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from stepsize_solvers.programs import Settings, Status
+from stepsize_solvers.programs import Settings, SolverStats, Status
 
 Point = TypeVar("Point")
 
@@ -83,6 +83,12 @@ class Work:
         self.cg_iterations += 1
         if time.perf_counter() > self.deadline:
             raise OutOfTime
+
+
+def native_stats(steps: int = 0, closed_form: str = "", **extra: Any) -> SolverStats:
+    """The statistics of the project's own methods."""
+    extra = {"steps": steps, "closed_form": closed_form, **extra}
+    return SolverStats("native", setup_time=0.0, num_iters=steps, extra_stats=extra)
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,9 +180,10 @@ class Progress(Generic[Point]):
 
     @property
     def statistics(self) -> dict[str, Any]:
-        """The work done, for ``SolverStats``."""
-        return {
-            "cg_iterations": self.work.cg_iterations,
-            "history": self.history,
-            "gap": math.inf if self.best is None else self.best.bounds.width / self.d,
-        }
+        """The work done."""
+        gap = math.inf if self.best is None else self.best.bounds.width / self.d
+        return {"cg_iterations": self.work.cg_iterations, "history": self.history, "gap": gap}
+
+    def stats(self, **extra: Any) -> SolverStats:
+        """The statistics of a solve by one of the project's own methods."""
+        return native_stats(self.steps, **self.statistics, **extra)

@@ -19,6 +19,7 @@ class                  𝒬(M)                                        sketches
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
@@ -332,23 +333,20 @@ class Layered(PositiveMap):
     def _slices(self) -> list[slice]:
         return block_slices([layer.d for layer in self.layers])
 
-    def apply(self, M: Matrix) -> Matrix:
-        out = self.between * M
+    def _by_layers(self, between: float, M: Matrix, image: Callable[[PositiveMap, Matrix], Matrix]) -> Matrix:
+        out = between * M
         for layer, s in zip(self.layers, self._slices(), strict=True):
-            out[s, s] = layer.apply(M[s, s])
+            out[s, s] = image(layer, M[s, s])
         return out
+
+    def apply(self, M: Matrix) -> Matrix:
+        return self._by_layers(self.between, M, lambda layer, block: layer.apply(block))
 
     def adjoint(self, Z: Matrix) -> Matrix:
-        out = self.between * Z
-        for layer, s in zip(self.layers, self._slices(), strict=True):
-            out[s, s] = layer.adjoint(Z[s, s])
-        return out
+        return self._by_layers(self.between, Z, lambda layer, block: layer.adjoint(block))
 
     def magnitude(self, M: Matrix) -> Matrix:
-        out = abs(self.between) * M
-        for layer, s in zip(self.layers, self._slices(), strict=True):
-            out[s, s] = layer.magnitude(M[s, s])
-        return out
+        return self._by_layers(abs(self.between), M, lambda layer, block: layer.magnitude(block))
 
     def centered(self) -> Layered:
         return Layered(tuple(layer.centered() for layer in self.layers), self.between - 1.0)
@@ -392,6 +390,8 @@ class Layered(PositiveMap):
     def expression(self, Y: Any) -> Any:
         import cvxpy as cp
 
+        if self.is_entrywise:
+            return super().expression(Y)
         slices = self._slices()
         rows = [
             [layer.expression(Y[s, s]) if r == s else self.between * Y[s, r] for r in slices]

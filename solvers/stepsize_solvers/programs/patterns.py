@@ -10,8 +10,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stepsize_solvers.programs.maps import PositiveMap
 from stepsize_solvers.programs.types import Indices, Matrix, Vector, block_slices
@@ -64,12 +66,6 @@ class Pattern:
         return self.W if len(self.sizes) == 1 else None
 
     @property
-    def is_scalar(self) -> bool:
-        """Whether X is a multiple of the identity."""
-        W = self.direction
-        return self.d == 1 or (W is not None and np.array_equal(W, W[0, 0] * np.eye(self.d)))
-
-    @property
     def member(self) -> Matrix:
         """A positive definite matrix with the pattern: the identity, or W."""
         return np.eye(self.d) if self.W is None else self.W
@@ -87,6 +83,13 @@ class Pattern:
         for s in self.slices:
             out[s, s] = M[s, s]
         return out
+
+    def projected(self, Y: NDArray[Any]) -> NDArray[Any]:
+        """The projection of Y in a basis in which every member is γᵢI in block i, or that keeps free blocks."""
+        if self.W is None:
+            return self.blocks(Y)
+        means = [np.trace(Y[s, s]) / (s.stop - s.start) for s in self.slices]
+        return np.diag(np.repeat(means, self.sizes)).astype(Y.dtype)
 
     def nearest(self, M: Matrix) -> Matrix:
         """M made symmetric and put into the pattern: other entries are dropped, each γᵢ is matched by its trace."""
