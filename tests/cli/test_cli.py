@@ -211,6 +211,7 @@ def test_an_answer_above_the_tolerance_has_its_own_exit_code(matrix: str, capsys
         (["bench", "--sizes", "0"], "--sizes"),
         (["bench", "--solvers", "cvxopt"], "--solvers"),
         (["bench", "--solvers", "simplex"], "simplex"),
+        (["bench", "--solvers", "clarable"], "(did you mean 'clarabel'?)"),
         (["bench", "--memory-limit", "lots"], "--memory-limit"),
         (["bench", "--report", "-o", "nowhere"], "nowhere"),
         (["frobnicate"], "stepsize-opt --help"),

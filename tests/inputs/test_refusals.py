@@ -277,6 +277,8 @@ REFUSALS: list[tuple[type[Exception], str, Callable[[], Any]]] = [
     (TypeError, "tol", lambda: solve(tol="small")),
     (ValueError, "tolerance", lambda: solve(options={"tolerance": 1e-3})),
     (TypeError, "options", lambda: solve(options="fast")),
+    (ValueError, "options", lambda: solve(solver="scs", options={"tolerance": 1e-3})),
+    (ValueError, "options", lambda: solve(solver="clarabel", options={"tolerance": 1e-3})),
     (ValueError, "solver", lambda: solve(solver="gurobi")),
     (ValueError, "n_jobs", lambda: solve(n_jobs=0)),
     (ValueError, "structure", lambda: solve(structure="banded")),

@@ -175,6 +175,9 @@ def _run(
             raw = copy(chain.solver).solve_via_data(data, False, settings.verbose, options, {})
             problem.unpack_results(raw, chain, inverse)
         except Exception as error:  # each solver has its own exception types; all mean that it failed
+            if extra and isinstance(error, TypeError):
+                msg = f"options={dict(extra)} cannot be passed to {backend.name}: {error}"
+                raise ValueError(msg) from error
             message = _failure(backend, error)
             if _at_limit(settings, None):
                 return Status.USER_LIMIT, NO_POINT, used

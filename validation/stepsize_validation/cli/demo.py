@@ -121,7 +121,11 @@ def _demo(args: argparse.Namespace) -> int:
     drawn = {name: next(one for one in outcomes if name in one.names) for name in (_CGD, _PAPER, _OPTIMAL)}
     reached = [name for name, level in _LEVELS.items() if drawn[_OPTIMAL].floats_to(level) < math.inf]
     level = _LEVELS[reached[-1]] if reached else 0.0
-    closed = [one for one in outcomes if set(one.names) & set(_CLOSED_FORMS)]
+    closed = [
+        replace(one, names=tuple(name for name in one.names if name in _CLOSED_FORMS))
+        for one in outcomes
+        if set(one.names) & set(_CLOSED_FORMS)
+    ]
     drawn[_CLOSED] = min(closed, key=lambda one: (one.floats_to(level), one.median[-1]))
     title = f"{data.name} (m = {data.m}, d = {data.d}), ridge λ = {args.reg:g}, {sketch}"
     if args.figure is not None:
@@ -185,7 +189,7 @@ def _outcome(
 
 def _floats_ahead(other: Outcome, best: Outcome) -> float:
     """Return the floats up to which another D has the smaller median of f − f*: infinite where it has it at the end."""
-    ahead = (other.median < best.median) & (best.median > _ROUNDING)
+    ahead = (other.median < (1.0 - 1e-6) * best.median) & (best.median > _ROUNDING)
     last = int(np.flatnonzero(ahead)[-1]) if ahead.any() else 0
     return math.inf if last == len(ahead) - 1 else float(other.floats[last])
 
@@ -202,7 +206,7 @@ def _draw(path: Path, title: str, drawn: Mapping[str, Outcome], objective: Logis
     L, M = objective.smoothness(), objective.strong_convexity()
     for name, colour in _COLOURS.items():
         one = drawn[name]
-        label = f"{name}: {' = '.join(one.names)}" if name == _CLOSED else name
+        label = f"{name}: {one.names[0]}" if name == _CLOSED else name
         axis.plot(one.floats, one.median, color=colour, linewidth=2.4 if name == _OPTIMAL else 1.6, label=label)
         axis.fill_between(one.floats, one.gaps.min(axis=0), one.gaps.max(axis=0), color=colour, alpha=0.2, linewidth=0)
         if name in (_CGD, _OPTIMAL):
@@ -225,21 +229,21 @@ def _print_conclusions(
     gained = (
         f"After {grouped(sent)} floats f − f* is {best.median[-1]:.1e} with the optimal D of det-CGD1, "
         f"{textbook.median[-1]:.1e} with the textbook stepsize γI, and {closed.median[-1]:.1e} with "
-        f"{closed.row.stepsize}, the best of the paper's closed forms."
+        f"{closed.names[0]}, the best of the paper's closed forms."
     )
     if reached:
-        level = _LEVELS[reached[-1]]
-        own = best.floats_to(level)
-        needed = {
-            name: f"{grouped(floats)} ({floats / own:.1f} times as many)"
-            if floats < math.inf
-            else f"over {grouped(sent)}"
-            for name, floats in ((name, one.floats_to(level)) for name, one in drawn.items())
+        needed = {name: one.floats_to(_LEVELS[reached[-1]]) for name, one in drawn.items()}
+        own = needed[_OPTIMAL]
+        words = {
+            name: f"over {grouped(sent)}"
+            if math.isinf(floats)
+            else f"{grouped(floats)} ({floats / own:.1f} times as many)"
+            for name, floats in needed.items()
         }
         gained = (
             f"With the optimal D of det-CGD1, f − f* is below {reached[-1]} after {grouped(own)} floats; the textbook "
-            f"stepsize γI needs {needed[_CGD]}, and {closed.row.stepsize}, the best of the paper's closed forms, "
-            f"{needed[_CLOSED]}."
+            f"stepsize γI needs {words[_CGD]}, and {closed.names[0]}, the best of the paper's closed forms, "
+            f"{words[_CLOSED]}."
         )
     optimal = f"no D of {row.method} has a better guarantee" if row.status == "optimal" else "the guarantee of this D"
     verdicts = ", ".join(f"{word} {count}" for word, count in Counter(_verdicts(outcomes)).items())
@@ -249,7 +253,7 @@ def _print_conclusions(
     )
     leads = [
         f"{name} {'to the end' if math.isinf(until) else f'up to {grouped(until)} floats'}"
-        for name, until in (("γI", ahead[_CGD]), (closed.row.stepsize, ahead[_CLOSED]))
+        for name, until in (("γI", ahead[_CGD]), (closed.names[0], ahead[_CLOSED]))
         if until
     ]
     first = f"At first others have a smaller f: {' and '.join(leads)}." if leads else "It has the smaller f throughout."

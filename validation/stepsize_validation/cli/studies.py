@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stepsize_opt.inputs import did_you_mean
 from stepsize_opt.sketches import parse_sketch
 from stepsize_solvers import available_solvers, get_solver
 from stepsize_validation.cli.common import EXIT_INACCURATE, EXIT_OPTIMAL, check_folder, progress
@@ -143,10 +144,13 @@ def _plan(args: argparse.Namespace) -> Plan:
     plan = replace(plan, solvers=tuple(name.lower() for name in args.solvers))
     timed = [solver.name for solver in available_solvers()]
     for name in plan.solvers:
-        get_solver(name)  # raises for one that cannot run here: a name that was asked for is not left out
         if name not in timed:
-            msg = f"--solvers takes {', '.join(timed)}: {name} runs in another process, whose time is not measured"
+            msg = (
+                f"--solvers takes {', '.join(timed)}, got {name!r}{did_you_mean(name, timed)}; cvxpy's other solvers "
+                "run in a process of their own, whose time is not measured"
+            )
             raise ValueError(msg)
+        get_solver(name)  # raises for one that cannot run here: a name that was asked for is not left out
     if args.sizes is not None:
         plan = plan.with_sizes(args.sizes)
     given = {name: getattr(args, name) for name in ("time_limit", "memory_mb") if getattr(args, name) is not None}
