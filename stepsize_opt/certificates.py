@@ -19,11 +19,12 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from stepsize_opt.goals import Goal
-from stepsize_opt.inputs import Direction, Structure, Symmetric, dense, pattern_of, write_text
+from stepsize_opt.inputs import Direction, Structure, Symmetric, dense, pattern_of
 from stepsize_opt.large.stepsizes import BlockStepsize, DiagonalStepsize, InverseStepsize, StepsizeOperator
 from stepsize_opt.limit import CompressionLimit, SubspaceMethod
 from stepsize_opt.node import StepsizeResult, optimal_stepsize
 from stepsize_opt.proofs import Answer, Stationary, exp_down, exp_up, inverse_of, limit_multipliers
+from stepsize_opt.saving import write_text
 from stepsize_opt.sketches import (
     BernQ,
     Gaussian,

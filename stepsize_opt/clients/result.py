@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from stepsize_opt.clients.problem import Targets
-from stepsize_opt.inputs import from_fields
 from stepsize_opt.large.stepsizes import check_stepsize
 from stepsize_opt.methods import get_method
 from stepsize_opt.records import Result, plain_fields, structure_of_plain
+from stepsize_opt.saving import from_fields
 from stepsize_opt.sketches import Sketch, plain_sketch, sketch_of_plain
 from stepsize_solvers.programs import Matrix
 

@@ -29,15 +29,6 @@ from stepsize_opt.inputs.checks import (
     symmetric_part as symmetric_part,
     whole_number as whole_number,
 )
-from stepsize_opt.inputs.saving import (
-    Saved as Saved,
-    atomic_write as atomic_write,
-    broken_is_value_error as broken_is_value_error,
-    from_fields as from_fields,
-    json_text as json_text,
-    read_arrays as read_arrays,
-    write_text as write_text,
-)
 from stepsize_opt.inputs.matrices import (
     LARGEST_SPREAD as LARGEST_SPREAD,
     REGULARISE as REGULARISE,

@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from stepsize_opt.goals import goal_class
-from stepsize_opt.inputs import Saved, from_fields
 from stepsize_opt.large.stepsizes import StepsizeOperator, check_stepsize, stepsize_from_arrays
 from stepsize_opt.proofs import Certificate, exp_down, exp_up
+from stepsize_opt.saving import Saved, from_fields
 from stepsize_solvers.programs import Shown, Vector
 
 # The arrays of a result file that hold a D that is an operator.

@@ -9,12 +9,13 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from stepsize_opt.goals import Goal, GoalName, MomentumGoal, coordinates_sent, goal_class
-from stepsize_opt.inputs import LARGE, NAMED_STRUCTURES, dimensions, from_fields, pattern_of, real_array
+from stepsize_opt.inputs import LARGE, NAMED_STRUCTURES, dimensions, pattern_of, real_array
 from stepsize_opt.large.stepsizes import BlockStepsize, StepsizeOperator, check_stepsize, stepsize_from_arrays
 from stepsize_opt.methods import CompressedStep, DetCGD1, DetCGD2, Momentum, get_method
 from stepsize_opt.plots import plot_eigenvalues
 from stepsize_opt.proofs import Certificate, exp_down
 from stepsize_opt.records import Result, plain_fields, structure_of_plain
+from stepsize_opt.saving import from_fields
 from stepsize_opt.sketches import Sketch, plain_sketch, sketch_of_plain
 from stepsize_solvers.programs import Indices, Matrix, Status
 

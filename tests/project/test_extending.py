@@ -28,9 +28,9 @@ from stepsize_opt import (
     optimal_stepsize,
     write_certificate,
 )
-from stepsize_opt.inputs import json_text
 from stepsize_opt.problems import find_infimum
 from stepsize_opt.results import DistributedResult, StepsizeResult
+from stepsize_opt.saving import json_text
 from stepsize_opt.sketches import plain_sketch, sketch_of_plain
 from stepsize_opt.verify import verify
 from stepsize_validation import check_rate, distributed_lambda, run

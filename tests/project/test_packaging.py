@@ -101,6 +101,7 @@ SHARED_MODULES = {
     "stepsize_opt.plots",
     "stepsize_opt.records",
     "stepsize_opt.results",
+    "stepsize_opt.saving",
     "stepsize_opt.tables",
     "stepsize_opt.verify",
     "stepsize_solvers.process",

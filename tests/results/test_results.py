@@ -26,9 +26,9 @@ from stepsize_opt import (
     optimal_method,
     optimal_stepsize,
 )
-from stepsize_opt.inputs import json_text
 from stepsize_opt.problems import Federated, Layered, LeastSquares, LogisticRegression, Quadratic, SoftmaxRegression
 from stepsize_opt.results import CompressionLimit, DistributedResult, StepsizeResult, SubspaceMethod
+from stepsize_opt.saving import json_text
 from stepsize_validation import check_rate, run, run_feedback
 
 L = np.array([[2.0, 1.0, 0.0], [1.0, 3.0, 0.5], [0.0, 0.5, 1.0]])

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from stepsize_opt.inputs import atomic_write
 from stepsize_opt.plots import Curve, log_axes, pyplot, styles_of
+from stepsize_opt.saving import atomic_write
 
 # An entry of a legend takes up to 2.9 inches by 0.2.
 _ENTRY = 2.9

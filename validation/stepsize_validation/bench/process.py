@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
 
-from stepsize_opt.inputs import json_text
+from stepsize_opt.saving import json_text
 from stepsize_solvers import available_solvers
 from stepsize_validation.bench.plan import BenchSettings, Plan, Task
 from stepsize_validation.bench.results import RESULTS_FILE, Results, environment, open_results, rounded

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stepsize_opt import __version__
-from stepsize_opt.inputs import json_text, write_text
+from stepsize_opt.saving import json_text, write_text
 from stepsize_solvers.conic.backends import FINEST_ACCURACY
 from stepsize_validation.bench.plan import NATIVE, BenchSettings
 from stepsize_validation.origin import processor

@@ -26,8 +26,8 @@ from typing import Any
 import numpy as np
 
 from stepsize_opt.clients.result import DistributedResult
-from stepsize_opt.inputs import json_text
 from stepsize_opt.proofs import Evaluation, repair
+from stepsize_opt.saving import json_text
 from stepsize_solvers import get_solver
 from stepsize_solvers.conic.backends import FINEST_ACCURACY
 from stepsize_solvers.programs import (

@@ -15,8 +15,9 @@ import numpy as np
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from stepsize_opt.inputs import atomic_write, json_text, read_matrix
+from stepsize_opt.inputs import read_matrix
 from stepsize_opt.planning import check_known_bound
+from stepsize_opt.saving import atomic_write, json_text
 from stepsize_solvers.programs import Status
 from stepsize_validation.cli.files import load_matrix
 from stepsize_validation.cli.options import REG
@@ -215,5 +216,5 @@ def grouped(number: float) -> str:
 
 
 def print_json(value: Any) -> None:
-    """Print JSON, as ``stepsize_opt.inputs.saving.json_text`` writes it."""
+    """Print JSON, as ``stepsize_opt.saving.json_text`` writes it."""
     print(json_text(value, indent=2))

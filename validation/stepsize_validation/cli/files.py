@@ -10,7 +10,7 @@ import numpy as np
 from scipy import sparse
 from scipy.io import mmread
 
-from stepsize_opt.inputs import broken_is_value_error, read_arrays
+from stepsize_opt.saving import broken_is_value_error, read_arrays
 
 SUFFIXES = (".npy", ".npz", ".csv", ".mtx")
 

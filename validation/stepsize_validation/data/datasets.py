@@ -18,7 +18,6 @@ import numpy as np
 from scipy import sparse
 
 from stepsize_opt.inputs import (
-    broken_is_value_error,
     check_dense,
     check_kind,
     check_one_of,
@@ -28,6 +27,7 @@ from stepsize_opt.inputs import (
     real_array,
     whole_number,
 )
+from stepsize_opt.saving import broken_is_value_error
 from stepsize_solvers.programs import Indices, Vector
 
 DATA_VARIABLE = "STEPSIZE_OPT_DATA"

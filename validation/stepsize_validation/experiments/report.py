@@ -17,7 +17,7 @@ from pathlib import Path
 import pandas as pd
 
 from stepsize_opt import __version__
-from stepsize_opt.inputs import json_text, write_text
+from stepsize_opt.saving import json_text, write_text
 from stepsize_validation.experiments import clients, layers, limit, rand_one, rand_tau, sensitivity, versus
 from stepsize_validation.experiments.spec import Experiment, Plan, Tables
 from stepsize_validation.experiments.sweep import sweep
