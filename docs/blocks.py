@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from stepsize_opt.certificates import LARGEST
-from stepsize_opt.inputs import LARGE
+from stepsize_opt.inputs.checks import LARGE
 from stepsize_validation.bench.plots import draw_all
 from stepsize_validation.bench.results import Results, all_tables, settings_text, summary
 from stepsize_validation.experiments import versus

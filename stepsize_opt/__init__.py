@@ -11,7 +11,8 @@ The classes of what the functions return and raise are in ``stepsize_opt.results
 
 from stepsize_opt.certificates import write_certificate
 from stepsize_opt.clients.api import optimal_distributed_stepsize
-from stepsize_opt.inputs import BlockDiagonal, Direction, EstimatedSmoothness
+from stepsize_opt.inputs.matrices import EstimatedSmoothness
+from stepsize_opt.inputs.structures import BlockDiagonal, Direction
 from stepsize_opt.limit import compression_limit, optimal_method
 from stepsize_opt.methods import CompressedStep, Feedback, Method
 from stepsize_opt.node import certify, optimal_stepsize, to_cvxpy

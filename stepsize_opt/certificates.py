@@ -19,7 +19,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from stepsize_opt.goals import Goal
-from stepsize_opt.inputs import Direction, Structure, Symmetric, dense, pattern_of
+from stepsize_opt.inputs.matrices import Symmetric, dense
+from stepsize_opt.inputs.structures import Direction, Structure, pattern_of
 from stepsize_opt.large.stepsizes import BlockStepsize, DiagonalStepsize, InverseStepsize, StepsizeOperator
 from stepsize_opt.limit import CompressionLimit, SubspaceMethod
 from stepsize_opt.node import StepsizeResult, optimal_stepsize

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from typing import Any, TypeVar
 
-from stepsize_opt.inputs import Direction, Structure, parse_structure
+from stepsize_opt.inputs.structures import Direction, Structure, parse_structure
 from stepsize_opt.methods import Method
 from stepsize_opt.proofs import Certificate
 from stepsize_opt.saving import Saved

@@ -24,7 +24,8 @@ from stepsize_opt.clients.programs import ClientPrograms
 from stepsize_opt.clients.result import DistributedResult
 from stepsize_opt.clients.search import Question, Runs
 from stepsize_opt.goals import CLIENT_GOALS, GoalName, coordinates_sent
-from stepsize_opt.inputs import Direction, Structure, check_one_of, pattern_of, read_only, solve_settings
+from stepsize_opt.inputs.checks import check_one_of, read_only, solve_settings
+from stepsize_opt.inputs.structures import Direction, Structure, pattern_of
 from stepsize_opt.methods import Algorithm, get_method
 from stepsize_opt.node import StepsizeResult, optimal_stepsize
 from stepsize_opt.proofs import UNIT, Certificate, exp_down, exp_up

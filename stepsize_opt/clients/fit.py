@@ -17,7 +17,7 @@ import numpy as np
 from scipy.linalg import LinAlgError, cholesky, eigh
 
 from stepsize_opt.clients.problem import Targets, log_fraction
-from stepsize_opt.inputs import whole_number
+from stepsize_opt.inputs.checks import whole_number
 from stepsize_opt.proofs import (
     UNIT,
     Approximate,

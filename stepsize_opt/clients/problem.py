@@ -20,17 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from stepsize_opt.inputs import (
-    SMOOTHNESS_REMEDY,
-    Scaling,
-    check_positive_definite,
-    dense,
-    is_list,
-    positive_number,
-    read_matrix,
-    real_number,
-    whole_number,
-)
+from stepsize_opt.inputs.checks import is_list, positive_number, real_number, whole_number
+from stepsize_opt.inputs.matrices import SMOOTHNESS_REMEDY, Scaling, check_positive_definite, dense, read_matrix
 from stepsize_opt.methods import Method
 from stepsize_opt.proofs import (
     CentredMap,

@@ -22,7 +22,7 @@ from flwr.serverapp.strategy import Result, Strategy
 from stepsize_opt.flower.replicas import ACCEPTED, BACK, UNCHECKED, first_replica, read_method, save_replica
 from stepsize_opt.flower.replies import Bound, Reader, Reply
 from stepsize_opt.flower.wire import ARRAYS, CONFIG, LOSS, OWN, content_bytes, own_record
-from stepsize_opt.inputs import check_one_of, real_number, whole_number
+from stepsize_opt.inputs.checks import check_one_of, real_number, whole_number
 from stepsize_opt.methods import RUNNING, Feedback, FeedbackServer
 from stepsize_solvers.programs import Vector
 

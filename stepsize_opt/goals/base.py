@@ -17,7 +17,8 @@ from typing import Any, ClassVar, Literal, Self, TypeAlias, TypeVar
 
 import numpy as np
 
-from stepsize_opt.inputs import Scaling, Symmetric, check_one_of, enter_class, out_of_range, positive_number
+from stepsize_opt.inputs.checks import check_one_of, enter_class, positive_number
+from stepsize_opt.inputs.matrices import Scaling, Symmetric, out_of_range
 from stepsize_opt.proofs import SMALLEST_NORMAL, Certificate, Descent, Evaluation, log_det_power
 from stepsize_opt.smoothness import LimitBounds, MatrixSmoothness
 from stepsize_solvers.programs import Indices, Matrix, Outcome, PositiveMap, Program, Vector

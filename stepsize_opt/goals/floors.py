@@ -12,16 +12,9 @@ from scipy.linalg import eigvalsh
 
 from stepsize_opt.goals.base import Goal, GoalWords, Units
 from stepsize_opt.goals.determinants import GRADIENT, MetricGoal
-from stepsize_opt.inputs import (
-    NAMED_STRUCTURES,
-    Scaling,
-    Symmetric,
-    check_positive_definite,
-    dense,
-    dimensions,
-    positive_number,
-    read_matrix,
-)
+from stepsize_opt.inputs.checks import dimensions, positive_number
+from stepsize_opt.inputs.matrices import Scaling, Symmetric, check_positive_definite, dense, read_matrix
+from stepsize_opt.inputs.structures import NAMED_STRUCTURES
 from stepsize_opt.proofs import (
     UNIT,
     Certificate,

@@ -25,16 +25,8 @@ from stepsize_opt.goals.floors import (
     read_strong_convexity,
     relative_linear_rounds,
 )
-from stepsize_opt.inputs import (
-    Symmetric,
-    check_dense,
-    check_positive_definite,
-    dense,
-    dimensions,
-    positive_number,
-    read_only,
-    real_array,
-)
+from stepsize_opt.inputs.checks import check_dense, dimensions, positive_number, read_only, real_array
+from stepsize_opt.inputs.matrices import Symmetric, check_positive_definite, dense
 from stepsize_opt.proofs import (
     UNIT,
     Certificate,

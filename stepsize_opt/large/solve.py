@@ -21,7 +21,7 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse.linalg import LinearOperator, cg, eigsh
 
-from stepsize_opt.inputs import binary_exponent, power_of_four, scaled_exactly
+from stepsize_opt.inputs.matrices import binary_exponent, power_of_four, scaled_exactly
 from stepsize_opt.large.stepsizes import DiagonalStepsize, InverseStepsize
 from stepsize_opt.proofs import (
     LOG_2,

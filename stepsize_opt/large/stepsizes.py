@@ -12,7 +12,8 @@ from scipy import sparse
 from scipy.linalg import solve_triangular
 from scipy.sparse.linalg import LinearOperator
 
-from stepsize_opt.inputs import check_dense, check_memory, read_only, scaled_exactly
+from stepsize_opt.inputs.checks import check_dense, check_memory, read_only
+from stepsize_opt.inputs.matrices import scaled_exactly
 from stepsize_opt.proofs import SMALLEST_NORMAL
 from stepsize_solvers.programs import Indices, Matrix, Vector
 

@@ -23,7 +23,8 @@ import numpy as np
 from scipy import sparse
 
 from stepsize_opt.goals import Goal
-from stepsize_opt.inputs import REGULARISE, SMOOTHNESS_REMEDY, Scaling, positive_number, read_only
+from stepsize_opt.inputs.checks import positive_number, read_only
+from stepsize_opt.inputs.matrices import REGULARISE, SMOOTHNESS_REMEDY, Scaling
 from stepsize_opt.large.solve import LargeAnswer, LargeQuestion, large_problem, solve_large
 from stepsize_opt.large.stepsizes import DiagonalStepsize, InverseStepsize, StepsizeOperator
 from stepsize_opt.limit.answers import CompressionLimit

@@ -22,7 +22,7 @@ from typing import Any, ClassVar, final
 import numpy as np
 
 from stepsize_opt.goals import MOMENTUM_GOALS, MomentumGoal, goal_class
-from stepsize_opt.inputs import Array, dimensions
+from stepsize_opt.inputs.checks import Array, dimensions
 from stepsize_opt.large.stepsizes import check_stepsize
 from stepsize_opt.limit.answers import LimitAnswer, stepsize_of
 from stepsize_opt.methods import MOMENTUM_UPDATES, Compress, Compressor, Factors, Momentum, read_vectors

@@ -28,7 +28,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeAlias, final
 
-from stepsize_opt.inputs import did_you_mean, enter_class
+from stepsize_opt.inputs.checks import did_you_mean, enter_class
 from stepsize_opt.sketches import Sketch
 from stepsize_solvers.programs import DiagonalPlusScaled, Matrix, PositiveMap
 

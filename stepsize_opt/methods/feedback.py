@@ -31,18 +31,17 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from stepsize_opt.inputs import (
+from stepsize_opt.inputs.checks import (
     Array,
-    EstimatedSmoothness,
     check_kind,
     check_one_of,
     items,
-    read_matrix,
     read_only,
     real_array,
     real_number,
     whole_number,
 )
+from stepsize_opt.inputs.matrices import EstimatedSmoothness, read_matrix
 from stepsize_opt.smoothness import LowRankPlusDiagonal, proved_smoothness, read_smoothness
 from stepsize_solvers.programs import Indices, Matrix, Tabled, Vector, plain_rows
 

@@ -19,7 +19,8 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from stepsize_opt.inputs import Array, check_kind, dense, read_matrix, real_array
+from stepsize_opt.inputs.checks import Array, check_kind, real_array
+from stepsize_opt.inputs.matrices import dense, read_matrix
 from stepsize_opt.large.stepsizes import StepsizeOperator
 from stepsize_opt.methods.base import Factors, Method, get_method
 from stepsize_opt.sketches import Draw, Sketch, read_sketch

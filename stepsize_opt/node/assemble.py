@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from stepsize_opt.inputs import Direction, Structure
+from stepsize_opt.inputs.structures import Direction, Structure
 from stepsize_opt.large.stepsizes import BlockStepsize, StepsizeOperator
 from stepsize_opt.node.question import Question
 from stepsize_opt.node.reductions import Piece, Reduction

@@ -9,7 +9,9 @@ from typing import Any, cast
 import numpy as np
 
 from stepsize_opt.goals import Goal, GoalName, Units
-from stepsize_opt.inputs import Structure, check_kind, dense, pattern_with, read_matrix
+from stepsize_opt.inputs.checks import check_kind
+from stepsize_opt.inputs.matrices import dense, read_matrix
+from stepsize_opt.inputs.structures import Structure, pattern_with
 from stepsize_opt.large.solve import large_problem
 from stepsize_opt.large.stepsizes import InverseStepsize, StepsizeOperator
 from stepsize_opt.methods import Algorithm

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from stepsize_opt.goals import Goal
-from stepsize_opt.inputs import Direction
+from stepsize_opt.inputs.structures import Direction
 from stepsize_opt.large.solve import LargeQuestion, large_problem, needs_dense, read_direction, solve_large
 from stepsize_opt.limit import read_limit
 from stepsize_opt.node.assemble import result_of

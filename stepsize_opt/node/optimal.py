@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from stepsize_opt.goals import Goal, GoalName
-from stepsize_opt.inputs import Structure, solve_settings
+from stepsize_opt.inputs.checks import solve_settings
+from stepsize_opt.inputs.structures import Structure
 from stepsize_opt.methods import Algorithm
 from stepsize_opt.node.assemble import assemble
 from stepsize_opt.node.large import large_stepsize

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from stepsize_opt.inputs import Scaling, whole_number
+from stepsize_opt.inputs.checks import whole_number
+from stepsize_opt.inputs.matrices import Scaling
 from stepsize_opt.node.question import Question
 from stepsize_opt.node.reductions import Component, Piece
 from stepsize_opt.node.result import StepsizeResult

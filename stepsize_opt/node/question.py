@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stepsize_opt.goals import Goal
-from stepsize_opt.inputs import Structure, pattern_of
+from stepsize_opt.inputs.structures import Structure, pattern_of
 from stepsize_opt.methods import Algorithm, Method, get_method
 from stepsize_opt.sketches import Sketch, parse_sketch, read_sketch
 from stepsize_opt.smoothness import Smoothness, read_smoothness

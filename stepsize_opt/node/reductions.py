@@ -42,7 +42,7 @@ from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
 from stepsize_opt.goals import Goal, Units, stepsize_out_of_range
-from stepsize_opt.inputs import LARGEST_SPREAD, Scaling, Symmetric, dense
+from stepsize_opt.inputs.matrices import LARGEST_SPREAD, Scaling, Symmetric, dense
 from stepsize_opt.methods import Condition, Method
 from stepsize_opt.node.question import Question
 from stepsize_opt.proofs import (

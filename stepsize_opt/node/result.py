@@ -9,7 +9,8 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from stepsize_opt.goals import Goal, GoalName, MomentumGoal, coordinates_sent, goal_class
-from stepsize_opt.inputs import LARGE, NAMED_STRUCTURES, dimensions, pattern_of, real_array
+from stepsize_opt.inputs.checks import LARGE, dimensions, real_array
+from stepsize_opt.inputs.structures import NAMED_STRUCTURES, pattern_of
 from stepsize_opt.large.stepsizes import BlockStepsize, StepsizeOperator, check_stepsize, stepsize_from_arrays
 from stepsize_opt.methods import CompressedStep, DetCGD1, DetCGD2, Momentum, get_method
 from stepsize_opt.plots import plot_eigenvalues

@@ -25,7 +25,8 @@ import numpy as np
 from stepsize_opt.clients.api import Seeds, optimal_distributed_stepsize
 from stepsize_opt.clients.problem import Clients, Targets, log_fraction, read_clients
 from stepsize_opt.goals import GOAL_NAMES, GoalName, coordinates_sent, goal_class, has_momentum
-from stepsize_opt.inputs import NAMED_STRUCTURES, Direction, Structure, check_one_of
+from stepsize_opt.inputs.checks import check_one_of
+from stepsize_opt.inputs.structures import NAMED_STRUCTURES, Direction, Structure
 from stepsize_opt.methods import DetCGD1, DetCGD2, Method
 from stepsize_opt.node import optimal_stepsize, read_problem
 from stepsize_opt.planning.questions import read_solving

@@ -16,7 +16,7 @@ from stepsize_opt.goals import (
     goal_class,
     has_momentum,
 )
-from stepsize_opt.inputs import items, positive_number
+from stepsize_opt.inputs.checks import items, positive_number
 from stepsize_opt.limit import compression_limit, optimal_method, read_limit
 from stepsize_opt.methods import (
     CompressedStep,

@@ -10,16 +10,8 @@ import numpy as np
 
 from stepsize_opt import smoothness
 from stepsize_opt.goals import read_strong_convexity
-from stepsize_opt.inputs import (
-    LARGE,
-    check_one_of,
-    dense,
-    dimensions,
-    positive_number,
-    read_matrix,
-    real_number,
-    whole_number,
-)
+from stepsize_opt.inputs.checks import LARGE, check_one_of, dimensions, positive_number, real_number, whole_number
+from stepsize_opt.inputs.matrices import dense, read_matrix
 from stepsize_opt.problems import Federated, find_federated_infimum, find_infimum
 from stepsize_opt.proofs import mean_above
 from stepsize_opt.smoothness import MatrixSmoothness, Smoothness, proved_smoothness

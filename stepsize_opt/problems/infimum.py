@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from stepsize_opt.inputs import LARGE, check_objective, real_array, whole_number
+from stepsize_opt.inputs.checks import LARGE, check_objective, real_array, whole_number
 from stepsize_opt.problems.federated import Federated
 from stepsize_opt.problems.objectives import Objective
 from stepsize_opt.proofs import sum_below

@@ -18,20 +18,19 @@ from scipy import sparse
 from scipy.linalg import block_diag
 from scipy.special import logsumexp, softmax
 
-from stepsize_opt.inputs import (
+from stepsize_opt.inputs.checks import (
     check_dense,
     check_objective,
     check_one_of,
-    dense,
     dimensions,
     items,
     positive_number,
-    read_matrix,
     read_rows,
     real_array,
     real_number,
     whole_number,
 )
+from stepsize_opt.inputs.matrices import dense, read_matrix
 from stepsize_opt.proofs import sum_below
 from stepsize_solvers.programs import Indices, Matrix, Vector, add_to_diagonal, block_slices
 

@@ -32,7 +32,7 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from stepsize_opt.inputs import (
+from stepsize_opt.inputs.checks import (
     Array,
     check_memory,
     did_you_mean,

@@ -14,7 +14,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from stepsize_opt.inputs import check_dense, generator, layer_sizes, probability_array, read_only, whole_number
+from stepsize_opt.inputs.checks import check_dense, generator, layer_sizes, probability_array, read_only, whole_number
 from stepsize_opt.proofs import coefficient_roundings
 from stepsize_opt.sketches.base import (
     DiagonalBase,

@@ -13,7 +13,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from stepsize_opt.inputs import SLACK, Array
+from stepsize_opt.inputs.checks import SLACK, Array
 from stepsize_solvers.programs import Indices, Matrix, Vector
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import block_diag
 
-from stepsize_opt.inputs import (
+from stepsize_opt.inputs.checks import (
     SLACK,
     Array,
     check_unbiased,

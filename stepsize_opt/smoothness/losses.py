@@ -31,7 +31,7 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse.linalg import svds
 
-from stepsize_opt.inputs import check_memory, check_objective, positive_number, read_rows, whole_number
+from stepsize_opt.inputs.checks import check_memory, check_objective, positive_number, read_rows, whole_number
 from stepsize_opt.problems import Federated, LeastSquares, LogisticRegression, Objective, read_penalty
 from stepsize_opt.proofs import UNIT, Pair, chunks, exponent_above, twice_gamma
 from stepsize_opt.smoothness.matrices import LowRankPlusDiagonal, read_smoothness

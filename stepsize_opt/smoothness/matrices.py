@@ -20,24 +20,26 @@ from scipy import sparse
 from scipy.linalg import lapack
 from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
-from stepsize_opt.inputs import (
+from stepsize_opt.inputs.checks import (
+    check_dense,
+    dimensions,
+    positive_number,
+    read_only,
+    real_array,
+    real_number,
+    real_sparse,
+)
+from stepsize_opt.inputs.matrices import (
     SMOOTHNESS_REMEDY,
     EstimatedSmoothness,
     Scaling,
     Symmetric,
     binary_exponent,
-    check_dense,
     check_positive_definite,
     dense,
-    dimensions,
     estimate_refused,
-    positive_number,
     power_of_four,
     read_matrix,
-    read_only,
-    real_array,
-    real_number,
-    real_sparse,
     scaled_exactly,
 )
 from stepsize_opt.proofs import UNIT, LowRankCondition, twice_gamma

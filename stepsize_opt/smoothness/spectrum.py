@@ -31,7 +31,8 @@ import numpy as np
 from scipy.linalg import eigh, lapack
 from scipy.sparse.linalg import LinearOperator
 
-from stepsize_opt.inputs import SMOOTHNESS_REMEDY, Array, Scaling, read_only, scaled_exactly
+from stepsize_opt.inputs.checks import Array, read_only
+from stepsize_opt.inputs.matrices import SMOOTHNESS_REMEDY, Scaling, scaled_exactly
 from stepsize_opt.proofs import (
     LOG_2,
     UNIT,

@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 from torch import Tensor, nn
 
-from stepsize_opt.inputs import EstimatedSmoothness, check_kind, whole_number
+from stepsize_opt.inputs.checks import check_kind, whole_number
+from stepsize_opt.inputs.matrices import EstimatedSmoothness
 from stepsize_opt.methods import Feedback
 from stepsize_opt.torch.feedback import FeedbackSGD
 from stepsize_opt.torch.head import Batches, Head, find_head, trainable, trained_parameters, unwrapped, work_dtype

@@ -14,7 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from stepsize_opt.inputs import EstimatedSmoothness, real_number, whole_number
+from stepsize_opt.inputs.checks import real_number, whole_number
+from stepsize_opt.inputs.matrices import EstimatedSmoothness
 from stepsize_opt.smoothness import LowRankPlusDiagonal
 from stepsize_opt.torch.head import Batches, as_it_was, trained_parameters, unwrapped, work_dtype
 from stepsize_opt.torch.workers import Workers

@@ -12,7 +12,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from stepsize_opt.inputs import EstimatedSmoothness, check_kind
+from stepsize_opt.inputs.checks import check_kind
+from stepsize_opt.inputs.matrices import EstimatedSmoothness
 from stepsize_opt.methods import FLOOR, Feedback, MeasuredStepsize, exchange
 from stepsize_opt.torch.head import noise_of, put_back, set_noise, work_dtype
 from stepsize_opt.torch.optimizer import Closure, CompressedOptimizer, flat, flat_gradient, write

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from stepsize_opt.inputs import positive_number, real_number, whole_number
+from stepsize_opt.inputs.checks import positive_number, real_number, whole_number
 from stepsize_opt.methods import Compressor, Momentum, State
 from stepsize_opt.sketches import generators
 from stepsize_opt.torch.workers import Workers

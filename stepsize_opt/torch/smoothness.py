@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from stepsize_opt.goals import GoalName
-from stepsize_opt.inputs import check_dense, check_one_of, dense, positive_number, read_matrix, whole_number
+from stepsize_opt.inputs.checks import check_dense, check_one_of, positive_number, whole_number
+from stepsize_opt.inputs.matrices import dense, read_matrix
 from stepsize_opt.methods import Method
 from stepsize_opt.node import certify
 from stepsize_opt.problems import linear_smoothness, softmax_curvature

@@ -15,7 +15,7 @@ from stepsize_opt.clients.fit import Multiples
 from stepsize_opt.clients.problem import read_clients, reduce_clients
 from stepsize_opt.clients.programs import ClientPrograms
 from stepsize_opt.clients.search import Answer, Question, Run, answered, step, upper_bound
-from stepsize_opt.inputs import Structure, pattern_of
+from stepsize_opt.inputs.structures import Structure, pattern_of
 from stepsize_opt.methods import get_method
 from stepsize_solvers.programs import Outcome, Settings, SolverStats, Status
 

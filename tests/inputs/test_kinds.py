@@ -13,7 +13,7 @@ import pytest
 from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
 from stepsize_opt import EstimatedSmoothness, RandK, certify, compare, optimal_stepsize, to_cvxpy
-from stepsize_opt.inputs import read_matrix
+from stepsize_opt.inputs.matrices import read_matrix
 from stepsize_opt.results import StepsizeResult
 
 L = np.array([[2.0, 1.0], [1.0, 3.0]])

@@ -28,7 +28,7 @@ from stepsize_opt import (
     optimal_stepsize,
 )
 from stepsize_opt.goals import METRIC_GOALS
-from stepsize_opt.inputs import dense
+from stepsize_opt.inputs.matrices import dense
 from stepsize_opt.limit import floor_probabilities
 from stepsize_opt.proofs import Unproved
 from stepsize_opt.results import CompressionLimit

@@ -20,16 +20,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from stepsize_opt.goals import GoalName
-from stepsize_opt.inputs import (
-    SMOOTHNESS_REMEDY,
-    Direction,
-    Structure,
-    check_positive_definite,
-    dense,
-    items,
-    read_matrix,
-    whole_number,
-)
+from stepsize_opt.inputs.checks import items, whole_number
+from stepsize_opt.inputs.matrices import SMOOTHNESS_REMEDY, check_positive_definite, dense, read_matrix
+from stepsize_opt.inputs.structures import Direction, Structure
 from stepsize_opt.node import optimal_stepsize
 from stepsize_opt.planning import power_of
 from stepsize_opt.records import completed

@@ -24,7 +24,7 @@ import numpy as np
 from stepsize_opt import sketches
 from stepsize_opt.clients.api import optimal_distributed_stepsize
 from stepsize_opt.clients.result import DistributedResult
-from stepsize_opt.inputs import NAMED_STRUCTURES, BlockDiagonal, pattern_of
+from stepsize_opt.inputs.structures import NAMED_STRUCTURES, BlockDiagonal, pattern_of
 from stepsize_opt.methods import DetCGD1
 from stepsize_opt.node import scaled_program
 from stepsize_solvers import available_solvers

@@ -15,7 +15,7 @@ import numpy as np
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from stepsize_opt.inputs import read_matrix
+from stepsize_opt.inputs.matrices import read_matrix
 from stepsize_opt.planning import check_known_bound
 from stepsize_opt.saving import atomic_write, json_text
 from stepsize_solvers.programs import Status

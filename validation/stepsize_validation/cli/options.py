@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from stepsize_opt.goals import GOAL_NAMES
-from stepsize_opt.inputs import STRUCTURE_FORMS, did_you_mean, parse_structure
+from stepsize_opt.inputs.checks import did_you_mean
+from stepsize_opt.inputs.structures import STRUCTURE_FORMS, parse_structure
 from stepsize_opt.methods import get_method, method_names
 
 REG = 0.1  # λ of --data

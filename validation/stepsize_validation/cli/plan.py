@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from stepsize_opt.inputs import read_matrix
+from stepsize_opt.inputs.matrices import read_matrix
 from stepsize_opt.planning import Budget, plan
 from stepsize_opt.tables import Table
 from stepsize_validation.cli.common import (

@@ -11,7 +11,7 @@ import numpy as np
 
 from stepsize_opt.certificates import write_certificate
 from stepsize_opt.goals import GOAL_NAMES, coordinates_sent
-from stepsize_opt.inputs import check_dense
+from stepsize_opt.inputs.checks import check_dense
 from stepsize_opt.node import StepsizeResult, certify, optimal_stepsize
 from stepsize_opt.planning import compare
 from stepsize_opt.sketches import parse_sketch, sketch_forms

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stepsize_opt.inputs import did_you_mean
+from stepsize_opt.inputs.checks import did_you_mean
 from stepsize_opt.sketches import parse_sketch
 from stepsize_solvers import available_solvers, get_solver
 from stepsize_validation.cli.common import EXIT_INACCURATE, EXIT_OPTIMAL, check_folder, progress

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from stepsize_opt.inputs import (
+from stepsize_opt.inputs.checks import (
     check_dense,
     check_kind,
     check_one_of,

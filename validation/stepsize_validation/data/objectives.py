@@ -11,7 +11,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 
-from stepsize_opt.inputs import check_dense, check_kind, generator, items, positive_number, real_array, whole_number
+from stepsize_opt.inputs.checks import (
+    check_dense,
+    check_kind,
+    generator,
+    items,
+    positive_number,
+    real_array,
+    whole_number,
+)
 from stepsize_opt.problems import Federated, Layered, LogisticRegression, Quadratic
 from stepsize_solvers.programs import Indices, Matrix, Vector
 from stepsize_validation.data.datasets import Dataset

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from stepsize_opt.inputs import Direction
+from stepsize_opt.inputs.structures import Direction
 from stepsize_opt.node import optimal_stepsize
 from stepsize_opt.problems import find_infimum
 from stepsize_opt.sketches import BernQ, Identity, LayerWise, RandK, Sketch

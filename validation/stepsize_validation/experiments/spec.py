@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from stepsize_opt.goals import GoalName
-from stepsize_opt.inputs import positive_number, whole_number
+from stepsize_opt.inputs.checks import positive_number, whole_number
 from stepsize_opt.limit import SubspaceMethod, compression_limit
 from stepsize_opt.methods import Method
 from stepsize_opt.node import StepsizeResult

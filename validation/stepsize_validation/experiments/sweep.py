@@ -20,7 +20,7 @@ from threadpoolctl import threadpool_limits
 
 from stepsize_opt import __version__
 from stepsize_opt.goals import GoalName, PaperGoal
-from stepsize_opt.inputs import whole_number
+from stepsize_opt.inputs.checks import whole_number
 from stepsize_opt.plots import Curve
 from stepsize_opt.problems import Federated, FederatedInfimum
 from stepsize_solvers.process import interrupts_held

@@ -8,12 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from stepsize_opt.inputs import (
-    check_objective,
-    positive_number,
-    real_array,
-    whole_number,
-)
+from stepsize_opt.inputs.checks import check_objective, positive_number, real_array, whole_number
 from stepsize_opt.methods import Feedback, FeedbackClient, FeedbackMessage, FeedbackServer
 from stepsize_opt.problems import Federated, Objective
 from stepsize_solvers.programs import Matrix, Shown, Vector

@@ -10,7 +10,8 @@ from functools import cached_property
 import numpy as np
 from scipy.linalg import eigh
 
-from stepsize_opt.inputs import dense, items, read_matrix
+from stepsize_opt.inputs.checks import items
+from stepsize_opt.inputs.matrices import dense, read_matrix
 from stepsize_opt.methods import Factors, Method, get_method
 from stepsize_opt.problems import Federated, Objective
 from stepsize_opt.sketches import Sketch, sketch_of_each

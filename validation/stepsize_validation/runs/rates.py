@@ -50,14 +50,7 @@ from typing import NamedTuple
 import numpy as np
 
 from stepsize_opt.goals import GoalName
-from stepsize_opt.inputs import (
-    Array,
-    check_kind,
-    check_one_of,
-    positive_number,
-    real_number,
-    whole_number,
-)
+from stepsize_opt.inputs.checks import Array, check_kind, check_one_of, positive_number, real_number, whole_number
 from stepsize_opt.methods import weight
 from stepsize_opt.problems import FederatedInfimum, Infimum
 from stepsize_solvers.programs import Shown, Vector

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from stepsize_opt.inputs import check_memory, check_one_of, real_array, real_number
+from stepsize_opt.inputs.checks import check_memory, check_one_of, real_array, real_number
 from stepsize_opt.methods import Compressor, Momentum, State, weight
 from stepsize_opt.plots import GUARANTEE, STYLES, Curve, axes_or_new, log_axes
 from stepsize_opt.sketches import Sketch

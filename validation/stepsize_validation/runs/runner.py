@@ -20,7 +20,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stepsize_opt.inputs import check_objective, check_one_of, dense, read_matrix, real_array, whole_number
+from stepsize_opt.inputs.checks import check_objective, check_one_of, real_array, whole_number
+from stepsize_opt.inputs.matrices import dense, read_matrix
 from stepsize_opt.large.stepsizes import StepsizeOperator
 from stepsize_opt.methods import CompressedStep, Compressor, Feedback, Method, get_method
 from stepsize_opt.problems import Federated, Objective

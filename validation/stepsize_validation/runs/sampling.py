@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stepsize_opt.inputs import whole_number
+from stepsize_opt.inputs.checks import whole_number
 from stepsize_opt.methods import Compress
 from stepsize_opt.sketches import Draw, Sketch, generators
 from stepsize_solvers.programs import Matrix, Vector
