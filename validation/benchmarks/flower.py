@@ -10,7 +10,8 @@ full gradients.  The runs that find the best are not counted.
 
 Bytes of one client: 4 for a float.  DASHA and MARINA: k floats up (the server knows the seeds, so that places cost
 nothing), d in a round of full gradients, and d down, as the baseline sends x.  FedAvg: d up and d down.  The methods
-of this package: what ``stepsize_opt.flower`` puts into its packets, with 4 bytes for a float.
+of this package: what ``stepsize_opt.flower`` puts into its packets, with 4 bytes for a float, and as setup what the
+client sends that sends most.
 """
 
 from __future__ import annotations
@@ -29,7 +30,6 @@ from stepsize_opt import Feedback, optimal_method
 from stepsize_opt.problems import Federated, find_infimum
 from stepsize_solvers.programs import Matrix, Vector
 from stepsize_validation.data import Dataset, federated_logistic, load_dataset, split
-from stepsize_validation.experiments.versus import low_rank_bound
 from stepsize_validation.origin import origin
 from stepsize_validation.runs import run
 
@@ -99,14 +99,14 @@ def shared_draws(answer: Any, f: Federated, least: float) -> Excesses:
 
 
 def feedback_rounds(
-    L: Any, f: Federated, present: int, seed: int = 0, *, dead: int = 0, forget_after: float = math.inf, k: int = K
+    feedback: Feedback, f: Federated, present: int, seed: int = 0, *, dead: int = 0, forget_after: float = math.inf
 ) -> Rounds:
     """``FeedbackStrategy`` with so many clients drawn in a round; ``dead`` ones reply once.
 
-    k floats and their places up, and f at a check; the union of places, W, c and the decision down.  A client that was
-    not at the last check sends f there as well.
+    k floats and their indices up, and f at a check; the union of indices, W, c and the decision down.  A client that
+    was not at the last check sends f there as well.
     """
-    feedback, rng = Feedback(L, k, clients=f.n), np.random.default_rng(seed)
+    k, rng = feedback.k, np.random.default_rng(seed)
     clients: dict[int, Any] = {}
     seen: dict[int, int] = {}
     x = np.zeros(f.d)
@@ -131,13 +131,13 @@ def feedback_rounds(
         accepted = server.decide(float(np.mean(list(after.values()))) if checks else None)
         measured = after if checks and accepted else measured
         union = len(np.unique([message.places for message in messages]))
-        up = (k + checks + len(new) / len(drawn)) * FLOAT + places(k, f.d)
-        yield server.checked[None], up, (union + 2) * FLOAT + places(union, f.d) + 4 + 1
+        up = (k + checks + len(new) / len(drawn)) * FLOAT + index_bytes(k, f.d)
+        yield server.checked[None], up, (union + 2) * FLOAT + index_bytes(union, f.d) + 4 + 1
 
 
-def forgotten(f: Federated, k: int, rounds: int) -> Iterator[dict[str, Any]]:
+def forgotten(f: Federated, rounds: int) -> Iterator[dict[str, Any]]:
     """f − f* over the living after so many rounds with half of the clients, a tenth of which die after their first."""
-    dead = f.n // 10
+    dead, feedback = f.n // 10, Feedback(f.smoothness(), K, clients=f.n)
     for name, gone, forget_after in (
         ("nobody dies", 0, math.inf),
         ("never forgotten", dead, math.inf),
@@ -147,13 +147,13 @@ def forgotten(f: Federated, k: int, rounds: int) -> Iterator[dict[str, Any]]:
         least = find_infimum(alive).found
         gaps = []
         for seed in range(SEEDS):
-            runs = feedback_rounds(f.smoothness(), f, f.n // 2, seed, dead=gone, forget_after=forget_after, k=k)
+            runs = feedback_rounds(feedback, f, f.n // 2, seed, dead=gone, forget_after=forget_after)
             (last, _, _) = list(islice(runs, rounds))[-1]
             gaps.append(alive.value(last)[0] - least)
         yield {"table": "forgotten", "problem": f"d = {f.d}", "method": name, "rounds": rounds, "gap": np.median(gaps)}
 
 
-def places(count: int, d: int) -> int:
+def index_bytes(count: int, d: int) -> int:
     """Bytes of ``stepsize_opt.flower.wire.pack_places``."""
     return min(2 * count, -(-d // 8))
 
@@ -196,16 +196,16 @@ def compared(f: Federated, levels: list[float]) -> Iterator[tuple[str, Found, fl
     for name, method in (("DASHA, tuned", dasha), ("MARINA, tuned", marina)):
         found = reached(method(f.client_gradients, f.d, np.tile(gammas, SEEDS), np.random.default_rng(0)), len(gammas))
         yield name, [(up, down, f"{MULTIPLES[i]:g}") for up, down, i in found], 0.0
-    whole, low_rank = FLOAT * f.d * (f.d + 1) / 2, low_rank_bound(L)
     momentum = optimal_method(L, K, goal="linear", strong_convexity=RIDGE, momentum=True)
-    ours = {
-        "momentum": (until(shared_draws(momentum, f, least), levels, 1), whole),
-        "feedback": (reached(feedback_rounds(L, f, f.n)), whole),
-        "feedback, rank 4 of L": (reached(feedback_rounds(low_rank, f, f.n)), FLOAT * low_rank.U.size),
-        "feedback, no L": (reached(feedback_rounds(None, f, f.n)), 0.0),
-    }
+    ours = {"momentum": (until(shared_draws(momentum, f, least), levels, 1), f.d * (f.d + 1) / 2)}
+    for name, feedback in {
+        "feedback": Feedback(L, K, clients=f.n),
+        "feedback, one client": Feedback.from_client(f.clients[0].smoothness(), K, clients=f.n),
+        "feedback, no L": Feedback(None, K, clients=f.n),
+    }.items():
+        ours[name] = reached(feedback_rounds(feedback, f, f.n)), feedback.setup_floats.largest
     for name, (found, setup) in ours.items():
-        yield name, [(up, down, "none") for up, down, _ in found], setup
+        yield name, [(up, down, "none") for up, down, _ in found], FLOAT * setup
 
 
 def table(name: str, levels: list[float], methods: Iterator[Any]) -> Iterator[dict[str, Any]]:
@@ -229,7 +229,7 @@ def main(output: Path) -> None:
     data, found, levels = mushrooms(), [], [1e-2, 1e-4, 1e-6]
     parts = {how: logistic(data, CLIENTS, how) for how in ("shuffled", "label")}
     for row in chain(
-        forgotten(logistic(data, 20, "label"), K, 60),
+        forgotten(logistic(data, 20, "label"), 60),
         table("logistic", levels, compared(parts["shuffled"], levels)),
         table("by label", levels, compared(parts["label"], levels)),
     ):
