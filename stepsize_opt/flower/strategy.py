@@ -8,7 +8,6 @@ import secrets
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
-from inspect import signature
 from logging import INFO, WARNING
 from time import sleep
 from typing import Any, ClassVar, Literal
@@ -54,7 +53,6 @@ class Rounds(Strategy):
     """Rounds in which the server publishes packets, and every client moves its own replica by them."""
 
     runs_feedback: ClassVar[bool]
-    _timeout = 3600.0
 
     def __init__(
         self,
@@ -80,11 +78,18 @@ class Rounds(Strategy):
             raise ValueError(msg)
         self.weighted_by_key, self.missing, self.evaluate, self.seed = weighted_by_key, missing, evaluate, seed
 
-    def start(self, grid: Grid, initial_arrays: ArrayRecord, *args: Any, **options: Any) -> Result:
+    def start(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord,
+        num_rounds: int = 3,
+        timeout: float = 3600.0,
+        *args: Any,
+        **options: Any,
+    ) -> Result:
         """Run the rounds as every strategy of Flower does; ``timeout`` is for all messages, also those in a round."""
-        given = signature(super().start).bind(grid, initial_arrays, *args, **options).arguments
-        self._timeout = float(given.get("timeout", self._timeout))
-        return super().start(grid, initial_arrays, *args, **options)
+        self._timeout = timeout
+        return super().start(grid, initial_arrays, num_rounds, timeout, *args, **options)
 
     def summary(self) -> None:
         """Log what the strategy does."""
@@ -320,7 +325,7 @@ class SharedSeedStrategy(Rounds):
 
 
 class FeedbackStrategy(Rounds):
-    """Error feedback with a measured stepsize: k floats and their places up in a round, in every second one also f.
+    """Error feedback with a measured stepsize: k floats and their indices up in a round, in every second one also f.
 
     Each client remembers what it sent, in its state.  In a round it computes ∇fᵢ(x) and sends the k largest changes of
     Aᵀ∇fᵢ; the server sends the changes of all clients together, and every client computes y = x − cAs.  In every second

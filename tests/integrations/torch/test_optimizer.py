@@ -14,7 +14,9 @@ from torch import nn
 from stepsize_opt import (
     CompressedStep,
     Feedback,
+    Gaussian,
     Identity,
+    LayerWise,
     LowRankPlusDiagonal,
     RandK,
     optimal_method,
@@ -53,6 +55,7 @@ def compressors() -> dict[str, Any]:
         "subspace": optimal_method(F.H, 3),
         "subspace of a low rank": optimal_method(L, 3),
         "no compression": CompressedStep.of(np.linalg.inv(F.H), Identity(12)),
+        "layers, one of them Gaussian": CompressedStep.of(0.1 * np.eye(12), LayerWise([Gaussian(7, 2), RandK(5, 1)])),
     }
 
 
@@ -182,7 +185,10 @@ def test_weight_decay_is_part_of_the_loss(kind: str) -> None:
 def test_momentum_has_y_for_training_and_x_for_the_end() -> None:
     method, x = optimal_method(F.H, 3, goal="linear", strong_convexity=0.05, momentum=True), parameter()
     optimizer = CompressedSGD([x], method)
-    for _ in range(10):
+    for step in range(10):
+        if step == 5:
+            optimizer, saved = CompressedSGD([x], method, seed=7), copy.deepcopy(optimizer.state_dict())
+            optimizer.load_state_dict(saved)
         optimizer.step(lambda: distance(x))
     y = x.detach().clone()
     optimizer.eval()

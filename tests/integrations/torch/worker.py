@@ -164,8 +164,6 @@ def compress_cases(rank: int, n: int, folder: Path) -> dict[str, Any]:
         optimizer.load_state_dict(saved["optimizer"])
         go(optimizer, closure, name)
         out[f"{name}, resumed"] = parameters(model)
-        out[f"{name}, traffic"] = np.array(optimizer.traffic())
-        out[f"{name}, bytes"] = optimizer.bytes_sent
         out[f"{name}, setup"] = optimizer.setup_bytes if rank else 0  # the first process sends its start as well
     return out
 
