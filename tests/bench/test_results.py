@@ -12,7 +12,7 @@ from shared.licences import without_mosek_licence
 from stepsize_validation.bench import draw_all, process
 from stepsize_validation.bench.plan import BenchSettings, Plan, Task, size_problems
 from stepsize_validation.bench.process import run_benchmark
-from stepsize_validation.bench.results import RESULTS_FILE, Results, competing, solver_table, summary, time_table
+from stepsize_validation.bench.results import RESULTS_FILE, Results, competing, size_table, solver_table, summary
 from stepsize_validation.cli import main, studies
 
 STORED = Path(__file__).parents[2] / "docs" / "benchmark"
@@ -47,10 +47,11 @@ def made_up() -> Results:
 
 
 def test_times_are_those_of_the_first_rung_within_the_certified_gap() -> None:
-    table = time_table(made_up(), "size")
-    assert list(table.loc["d=10"]) == ["0.001", "0.01", "gap 1e-05"]
-    assert list(table.loc["d=20"]) == ["0.008", "0.32", "0.004"]
-    assert list(table.loc["d=40"]) == ["0.064", "time limit", "gap 1e-05"]
+    table = size_table(made_up())
+    assert list(table.loc["native"]) == ["0.001", "0.008", "0.064", "1e-08"]
+    assert list(table.loc["clarabel"]) == ["0.01", "0.32", "time limit", "1e-08"]
+    assert list(table.loc["scs"]) == ["gap 1e-05", "0.004", "gap 1e-05", "1e-08"]
+    assert list(table.loc["mosek"]) == ["no licence", "–", "–", "–"]
 
 
 def test_the_table_of_solvers_counts_problems_ratios_and_broken_claims() -> None:
@@ -108,9 +109,6 @@ class TestRunning:
             process, "run_task", lambda task, settings: run(task, rung(seconds.get(task.solver, 10.0), 5e-9))
         )
         monkeypatch.setattr("stepsize_validation.bench.draw_all", lambda results, folder: ["figure.png"])
-        # The quick plan without the families that --sizes does not touch.
-        quick = replace(Plan.quick(), kind_size=None)
-        monkeypatch.setattr(Plan, "quick", staticmethod(lambda: quick))
         monkeypatch.chdir(tmp_path)
 
     def test_a_killed_benchmark_resumes(self, tmp_path: Path) -> None:
@@ -171,8 +169,8 @@ class TestRunning:
         words = ["bench", "--quick", "--solvers", "native,scs", "--sizes", "3,4", "-o", "out"]
         assert main([*words, "--time-limit", "7.5", "--memory-limit", "512"]) == 0
         shown = capsys.readouterr()
-        assert ["d=4", "1", "10"] in [line.split() for line in shown.out.splitlines()]
-        assert "needs 10 times the processor time" in shown.out and "out" in shown.err
+        assert ["scs", "10", "10", "1e-08"] in [line.split() for line in shown.out.splitlines()]
+        assert "needs 10 times the processor time" in " ".join(shown.out.split()) and "out" in shown.err
         settings = Results.read(Path("out")).settings
         assert (settings.time_limit, settings.memory_mb) == (7.5, 512)
         assert main(["bench", "--report", "-o", "out"]) == 0

@@ -264,9 +264,8 @@ class Plan:
 
     @staticmethod
     def quick() -> Plan:
-        """Return a plan of a couple of minutes: small sizes, no real data."""
-        settings = BenchSettings(time_limit=10.0)
-        return Plan(settings, sizes=(5, 10), native_sizes=(20,), kind_size=6, data=False)
+        """Return a plan of half a minute: three small sizes."""
+        return Plan(BenchSettings(time_limit=10.0), sizes=(5, 10, 20), native_sizes=(), kind_size=None, data=False)
 
     def with_sizes(self, sizes: Sequence[int]) -> Plan:
         """Return the same plan with these sizes for every solver, and no others in the size family."""

@@ -207,7 +207,7 @@ def summary(results: Results) -> list[str]:
 
 
 def solver_table(results: Results) -> Frame:
-    """Return one row for each solver: problems solved, time, growth, raw points, claims, memory."""
+    """Return one row for each solver: problems solved, time, growth, claims, memory."""
     import pandas as pd
 
     targets, main = results.settings.targets, results.settings.main_target
@@ -220,7 +220,6 @@ def solver_table(results: Results) -> Frame:
         ratios = (reached["seconds"] / native).dropna()
         claimed = mine[mine["status"] == "optimal"]
         fit = growth(mine, main)
-        violation = reached["raw_violation"].median()
         problems = mine["problem"].nunique()
         rows.append(
             {
@@ -228,7 +227,6 @@ def solver_table(results: Results) -> Frame:
                 **{f"{gap:.0e}": f"{len(within(mine, gap))}/{problems}" for gap in targets},
                 "time": NOTHING if ratios.empty else f"{_mean(ratios):.3g}×",
                 "growth": NOTHING if fit is None else f"d^{fit[0]:.1f}",
-                "outside": NOTHING if pd.isna(violation) else f"{violation:.0e}",
                 "claims": f"{int((~(claimed['gap'] <= claimed['tol'])).sum())}/{len(claimed)}",
                 "MB": f"{(mine['peak_mb'] - mine['base_mb']).max():.0f}",
             }
@@ -266,6 +264,19 @@ def time_table(results: Results, family: str) -> Frame:
     return table.reindex(index=chosen["problem"].unique(), columns=rungs["solver"].unique()).fillna(NOTHING)
 
 
+def size_table(results: Results) -> Frame:
+    """Return the times for growing d and how far a solver's own D is from feasible: a row for each solver."""
+    rungs = competing(results)
+    sizes = rungs[rungs["family"] == "size"]
+    table = time_table(results, "size").T.rename_axis(columns=None)
+    if len(table.columns):
+        distances = within(sizes, results.settings.main_target).groupby("solver")["raw_violation"].median()
+        table["infeasible by"] = distances.map("{:.0g}".format)
+        for solver, reason in absent(results).items():
+            table.loc[solver, table.columns[0]] = reason
+    return table.fillna(NOTHING)
+
+
 class Table(NamedTuple):
     """A table with its title and the sentence that tells what to see."""
 
@@ -275,21 +286,21 @@ class Table(NamedTuple):
 
 
 _LEGEND = """How many problems each solver solves to each certified gap, and its time over that of the native solver to
-the middle gap (geometric mean). *growth*: of the time over the three largest sizes; *outside*: median distance of the
-solver's own point from the feasible set; *claims*: answers called optimal although their certified gap is above the
-tolerance; *MB*: peak memory beyond the libraries."""
+the middle gap (geometric mean). *growth*: of the time over the three largest sizes; *claims*: answers called optimal
+although their certified gap is above the tolerance; *MB*: peak memory beyond the libraries."""
 
 
 def all_tables(results: Results) -> list[Table]:
     """Return every table that the results support."""
     gap = power(results.settings.main_target)
-    times = f"processor seconds to a certified gap of {gap}; words tell why there are none, {NOTHING} means not run."
+    times = f"processor seconds to a certified gap of {gap}; words tell why there are none, {NOTHING} means not run"
+    own = "the median distance of the solver's own D from the feasible set, as a share of D"
     tables = (
+        Table("Size", f"Growing d, condition number 10³: {times}; *infeasible by*: {own}.", size_table(results)),
         Table("Solvers", _LEGEND, solver_table(results)),
-        Table("Size", f"Growing d, condition number 10³: {times}", time_table(results, "size")),
-        Table("Real data", f"L of logistic regression: {times}", time_table(results, "data")),
+        Table("Real data", f"L of logistic regression: {times}.", time_table(results, "data")),
     )
-    return [table for table in tables if len(table.frame)]
+    return [table for table in tables if table.frame.size]
 
 
 _SETTINGS = """{processor}, {machine}, {cores} cores, threads per run: {threads}. Every run has its own process,

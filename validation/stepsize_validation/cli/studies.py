@@ -10,6 +10,7 @@ import sys
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from stepsize_opt.inputs.checks import did_you_mean
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 _BENCH_EXAMPLES = """examples:
   stepsize-opt bench                  at most 30 minutes on two cores
-  stepsize-opt bench --quick          small sizes, a few minutes
+  stepsize-opt bench --quick          three small sizes, half a minute
   stepsize-opt bench --solvers native,clarabel --sizes 10,20,40 --output mine
   stepsize-opt bench --report --output mine
 
@@ -58,7 +59,7 @@ def add_parsers(commands: Any) -> None:
         help="compare the solvers at equal certified gap",
         epilog=_BENCH_EXAMPLES,
     )
-    bench.add_argument("--quick", action="store_true", help="small sizes, no real data")
+    bench.add_argument("--quick", action="store_true", help="three small sizes, nothing else")
     bench.add_argument("--report", action="store_true", help="tables and figures of --output again, without a run")
     add(bench, "--output", default=Path("results/bench"), help="folder for results (default: %(default)s)")
     bench.add_argument("--solvers", type=names, default=(), help="names with commas between them (default: all)")
@@ -113,8 +114,8 @@ def _bench(args: argparse.Namespace) -> int:
     written = draw_all(results, args.output)
     if not args.quiet:
         for table in all_tables(results):
-            print(f"{table.title}\n\n{table.text}\n\n{table.frame.to_string()}\n")
-        print(*summary(results), settings_text(results), sep="\n\n")
+            print(f"{table.title}. {fill(table.text)}\n\n{table.frame.to_string()}\n")
+        print(*map(fill, [*summary(results), settings_text(results)]), sep="\n\n")
         print(f"written to {args.output}: {', '.join(written)}", file=sys.stderr)
     return EXIT_OPTIMAL
 
