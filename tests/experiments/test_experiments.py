@@ -32,12 +32,10 @@ def test_rand_one_compares_the_optima_with_the_papers_choices() -> None:
     assert choices["CGD"].rate <= choices["CGD-mat"].rate
 
 
-def test_without_runs_the_saving_is_the_ratio_of_the_rates() -> None:
-    tables = rand_one.without_runs(correlated_data(), Plan())
-    small, large = tables["predicted"].to_dict("records")
-    assert small["λ"] == 1e-3 and small["saving, descent"] > small["saving"] > large["saving"] >= 1.0 - 1e-9
-    assert set(tables["table 1"].loc[tables["table 1"]["differs"], "row"]) >= {2, 8}
-    assert "table 1" not in rand_one.without_runs(small_data(d=31), Plan())
+def test_table_1_is_written_for_a_small_d() -> None:
+    table = rand_one.table_1(correlated_data(), Plan())["table 1"]
+    assert set(table.loc[table["differs"], "row"]) >= {2, 8}
+    assert rand_one.table_1(small_data(d=31), Plan()) == {}
 
 
 def test_the_papers_choice_of_D2_for_det_cgd1_is_outside_its_condition() -> None:
@@ -76,7 +74,6 @@ def test_an_L_that_is_too_small_leaves_the_condition() -> None:
     plan = Plan(reg=1e-2, seeds=24, epsilon2=1e-2)
     rows = sensitivity.factor_study(load_dataset("breast_cancer"), RandK(30, 1), plan, 200, (0.1, 0.5, 1.0, 2.0))
     assert rows["feasible"].tolist() == [False, False, True, True]
-    assert rows["relative rate"].tolist() == [10.0, 2.0, 1.0, 0.5]
     assert rows["verdict"][0] in ("violated", "diverged")
     assert "violated" not in rows["verdict"][2:].tolist()
 
@@ -86,9 +83,6 @@ def test_a_larger_subsample_needs_a_smaller_margin() -> None:
     rows = sensitivity.subsample_study(load_dataset("breast_cancer"), RandK(30, 3), plan, (0.1, 0.8))
     assert rows["rows"].tolist() == [57, 455]
     assert rows["margin, 95 %"][0] > rows["margin, 95 %"][1] > 0.9
-    # The spectral margin always suffices, so it is never below the one that is needed.
-    assert (rows["spectral margin, 95 %"] >= rows["margin, 95 %"] * (1.0 - 1e-6)).all()
-    assert rows["relative rate"].between(0.3, 1.0 + 1e-6).all()
     worst = sensitivity.worst_margins(rows[::-1].assign(data="breast_cancer"))  # bands in order, whatever comes first
     assert worst["rows per coordinate"].tolist() == ["[0.0, 2.0)", "[10.0, 20.0)"]
     assert worst["margin, 95 %"].tolist() == rows["margin, 95 %"].tolist()
