@@ -55,7 +55,7 @@ def check_sketch(sketch: Sketch, *, samples: int = 4000, seed: int = 0) -> tuple
     Raises
     ------
     AssertionError
-        If a claim is false; the message has all that failed, each with the first matrix in which it does.
+        If a claim is false; the message has a line for each that failed, with the first matrix in which it does.
 
     Examples
     --------
@@ -75,7 +75,7 @@ def check_sketch(sketch: Sketch, *, samples: int = 4000, seed: int = 0) -> tuple
     checked = tuple(sketch_claims(sketch, samples, seed))
     failed = [str(one) for one in checked if one.failure]
     if failed:
-        msg = f"{sketch} is not what it says. " + "; ".join(failed)
+        msg = "\n".join([f"{sketch} is not what it says", *failed])
         raise AssertionError(msg)
     return checked
 
