@@ -9,9 +9,6 @@ from typing import Any, NamedTuple
 from stepsize_opt.plots import Curve, log_axes, pyplot, styles_of
 from stepsize_opt.saving import atomic_write
 
-# An entry of a legend takes up to 2.9 inches by 0.2.
-_ENTRY = 2.9
-
 
 class Line(NamedTuple):
     """One curve of a panel, and whether its method is one of this project's."""
@@ -29,11 +26,8 @@ def draw_panels(
     width = min(columns, len(panels))
     rows = -(-len(panels) // width)
     # A lone panel is wider than one of several, to make room for the legend.
-    inches = max(4.0 * width, 6.5)
-    legend_rows = -(-len(styles) // max(2, int(inches / _ENTRY)))
-    header = 0.45 + 0.2 * legend_rows
-    height = 2.9 * rows + header
-    figure, axes = file_pyplot().subplots(rows, width, figsize=(inches, height), squeeze=False)
+    size = max(4.0 * width, 6.5), 2.9 * rows + 1.0
+    figure, axes = file_pyplot().subplots(rows, width, figsize=size, squeeze=False, layout="constrained")
     handles: dict[str, Any] = {}
     for place, (axis, (name, lines)) in enumerate(zip(axes.flat, panels.items(), strict=False)):
         for label, ours, curve in lines:
@@ -44,26 +38,9 @@ def draw_panels(
         log_axes(axis, x_label if lowest else "", y_label if place % width == 0 else "", name)
     for axis in axes.flat[len(panels) :]:
         axis.set_visible(False)
-    figure.text(0.5, 1.0 - 0.22 / height, title, fontsize=12, ha="center")
-    figure.legend(
-        list(handles.values()),
-        list(handles),
-        loc="upper center",
-        bbox_to_anchor=(0.5, 1.0 - 0.28 / height),
-        ncols=-(-len(styles) // legend_rows),
-        fontsize=9,
-        frameon=False,
-        handlelength=3.5,
-    )
-    # Margins in inches: tight_layout, which measures every label twice, took half of the time of a figure.
-    figure.subplots_adjust(
-        left=0.85 / inches,
-        right=1.0 - 0.15 / inches,
-        bottom=0.5 / height,
-        top=1.0 - (header + 0.3) / height,
-        wspace=0.25,
-        hspace=0.3,
-    )
+    figure.suptitle(title, fontsize=12)
+    looks = {"ncols": width + 1, "fontsize": 9, "frameon": False, "handlelength": 3.5}
+    figure.legend(list(handles.values()), list(handles), loc="outside lower center", **looks)
     save_figure(figure, path, dpi=130)
 
 
