@@ -103,7 +103,6 @@ STAMP = re.compile(r"# .+; version (\S+), commit [0-9a-f]{7,}, \w+ \w+, \d+ core
 OLD = {
     "certificates.csv",
     "conditions.csv",
-    "demo.csv",
     "factors.csv",
     "figure.csv",
     "floats.csv",
