@@ -189,7 +189,7 @@ def _outcome(
 
 def _floats_ahead(other: Outcome, best: Outcome) -> float:
     """Return the floats up to which another D has the smaller median of f − f*: infinite where it has it at the end."""
-    ahead = (other.median < (1.0 - 1e-6) * best.median) & (best.median > _ROUNDING)
+    ahead = best.median - other.median > _ROUNDING
     last = int(np.flatnonzero(ahead)[-1]) if ahead.any() else 0
     return math.inf if last == len(ahead) - 1 else float(other.floats[last])
 
