@@ -398,4 +398,4 @@ def _aligned(row: Sequence[str], widths: Sequence[int], left: Sequence[bool]) ->
 def _html_table(caption: str, cells: Sequence[Sequence[str]]) -> str:
     header, *rows = cells
     left = _left(cells)
-    return html_table([html_row(header, left, "th"), *(html_row(row, left) for row in rows)], caption)
+    return html_table([html_row(header, left, heads=len(header)), *(html_row(row, left) for row in rows)], caption)

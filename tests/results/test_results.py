@@ -179,7 +179,7 @@ def test_parts_of_an_answer_are_tables_in_a_notebook_and_one_line_elsewhere(thin
     page = thing._repr_html_()
     assert page.startswith(f"<table><caption>{type(thing).__name__}</caption>")
     side = "right" if value[0].isdigit() else "left"
-    assert f">{name}</td><td style='text-align:{side}'>{value}</td></tr>" in page
+    assert f">{name}</th><td style='text-align:{side}'>{value}</td></tr>" in page
     assert "\n" not in repr(thing)
 
 

@@ -21,7 +21,7 @@ class Tabled(ABC):
         """Return names and values for people to read."""
 
     def _repr_html_(self) -> str:
-        rows = [html_row(pair, [True, _NUMBER.fullmatch(pair[1]) is None]) for pair in self._shown()]
+        rows = [html_row(pair, [True, _NUMBER.fullmatch(pair[1]) is None], heads=1) for pair in self._shown()]
         return html_table(rows, type(self).__name__)
 
 
@@ -45,12 +45,16 @@ def html_table(rows: Sequence[str], caption: str) -> str:
     return f"<table><caption>{html.escape(caption)}</caption>{''.join(rows)}</table>"
 
 
-def html_row(cells: Sequence[str], left: Sequence[bool], tag: str = "td") -> str:
-    """Return a row with some of its cells aligned to the left; numbers have their digits in groups of three."""
+def html_row(cells: Sequence[str], left: Sequence[bool], heads: int = 0) -> str:
+    """Return a row with some of its cells aligned to the left; numbers have their digits in groups of three.
+
+    The first ``heads`` cells name a row or a column.
+    """
+    tags = ["th"] * heads + ["td"] * (len(cells) - heads)
     sides = ["left" if one else "right" for one in left]
     parts = [
         f"<{tag} style='text-align:{side}'>{html.escape(_grouped(text))}</{tag}>"
-        for text, side in zip(cells, sides, strict=True)
+        for text, side, tag in zip(cells, sides, tags, strict=True)
     ]
     return f"<tr>{''.join(parts)}</tr>"
 
