@@ -83,21 +83,6 @@ def test_certify_agrees(goal: str) -> None:
     assert worse.rate < result.rate and worse.gap > 1e-2
 
 
-@every_goal
-def test_iterations(goal: str) -> None:
-    result = solved(goal)
-    if goal == "linear":
-        K = result.iterations(accuracy=1e-4, initial_gap=3.0)
-        assert 6.0 * (1 - result.rate) ** K <= 1e-4 < 6.0 * (1 - result.rate) ** (K - 1)
-        assert result.communication(accuracy=1e-4, initial_gap=3.0) == 2 * K
-        return
-    away = np.arange(6.0)
-    K = result.iterations(accuracy=1e-4, initial_distance=away)
-    squared = float(away @ away)
-    assert 2 * squared / (result.rate**2 * K * (K + 3)) <= 1e-4 < 2 * squared / (result.rate**2 * (K - 1) * (K + 2))
-    assert result.iterations(accuracy=1e-4, initial_distance=float(np.sqrt(squared))) == pytest.approx(K, abs=1)
-
-
 @pytest.mark.parametrize(
     ("algorithm", "structure", "messages"),
     [("det-CGD1", "full", 1), ("det-CGD2", "full", 2), ("det-CGD2", "diagonal", 1), ("subspace", "", 1)],

@@ -21,9 +21,10 @@ from stepsize_opt import (
     RandK,
     certify,
     compression_limit,
+    optimal_method,
     optimal_stepsize,
 )
-from stepsize_opt.goals import LinearGoal, PaperGoal
+from stepsize_opt.goals import MOMENTUM_GOALS, LinearGoal, PaperGoal
 from stepsize_opt.proofs import Descent
 from stepsize_opt.proofs.certificate import Certificate
 from stepsize_validation.data import load_dataset, random_smoothness, with_spectrum
@@ -169,20 +170,38 @@ def test_the_weakest_part_is_rounded_to_the_proved_side(ends: list[tuple[float, 
     assert len(parts) > 1 or whole is parts[0]
 
 
-class TestIterations:
-    @pytest.mark.parametrize("goal", ["paper", "descent", "euclidean"])
-    def test_of_the_norm_of_the_gradient(self, goal: str) -> None:
-        result = optimal_stepsize(L, SKETCH, **GOALS[goal])
-        rate = result.rate if goal == "euclidean" else result.descent_rate
-        K = result.iterations(1e-3, 2.0)
-        assert K == math.ceil(4 / (Fraction(rate) * Fraction(1e-3)))
-        assert result.communication(1e-3, 2.0) == 2.0 * K
+def bound(answer: Any, K: int) -> Fraction:
+    """The bound of the goal after K rounds, for f(x⁰) − f* = 2, or ‖x⁰ − x*‖ = 2."""
+    rate = Fraction(answer.descent_rate if answer.goal in ("paper", "descent") else answer.rate)
+    if answer.goal == "convex":
+        return Fraction(8) / (rate**2 * K * (K + 3)) if K else Fraction(10**9)
+    if answer.goal == "linear":
+        return (4 if answer.momentum else 2) * (1 - rate) ** K
+    return Fraction(4) / (rate * K) if K else Fraction(10**9)
 
-    def test_of_f(self) -> None:
-        result = optimal_stepsize(L, SKETCH, **arguments_of("linear", L))
-        K, kept = result.iterations(accuracy=1e-3, initial_gap=2.0), 1 - Fraction(result.rate)
-        assert kept**K * 2 <= Fraction(1e-3) < kept ** (K - 1) * 2
-        assert result.communication(accuracy=1e-3, initial_gap=2.0) == 2.0 * K
+
+class TestIterations:
+    @pytest.mark.parametrize(
+        ("solve", "goal", "momentum"),
+        [
+            *((optimal_stepsize, goal, False) for goal in GOALS),
+            (optimal_method, "linear", False),
+            *((solve, goal, True) for solve in (optimal_stepsize, optimal_method) for goal in MOMENTUM_GOALS),
+        ],
+    )
+    def test_K_is_the_smallest_that_the_rate_proves(self, solve: Any, goal: str, momentum: bool) -> None:
+        budget: Any = SKETCH if solve is optimal_stepsize else 2
+        answer = solve(L, budget, **arguments_of(goal, 0.5 * L), momentum=momentum)
+        accuracy = "accuracy" if goal in ("linear", "convex") else "epsilon2"
+        start = "initial_distance" if goal == "convex" else "initial_gap"
+        asked = {accuracy: 1e-3, start: 2.0}
+        K = answer.iterations(**asked)
+        assert bound(answer, K) <= Fraction(1e-3) < bound(answer, K - 1)
+        if solve is optimal_stepsize:
+            assert answer.communication(**asked) == 2.0 * K
+        if goal == "convex":
+            assert answer.iterations(accuracy=1e-3, initial_distance=2.0 * np.eye(6)[0]) == K
+            assert answer.iterations(accuracy=1e6, initial_distance=1e-3) == 1
 
     def test_large_numbers_are_exact(self) -> None:
         assert PaperGoal.rounds(1.0, 1e-300, 1e300) == math.ceil(2 * Fraction(1e300) / Fraction(1e-300))
