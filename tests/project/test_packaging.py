@@ -67,6 +67,7 @@ def files(package: Path) -> set[Path]:
     return {path.relative_to(package) for path in found}
 
 
+@pytest.mark.slow
 def test_the_wheel_contains_the_files_of_three_packages(installed: Path) -> None:
     assert {path.name for path in installed.iterdir() if path.suffix != ".dist-info"} == set(SOURCES)
     for package, folder in SOURCES.items():
