@@ -142,7 +142,7 @@ class TestResults:
         else:
             arrays[name] = (2 * arrays[name]).astype(arrays[name].dtype)
         np.savez(path, **arrays)
-        with pytest.raises(ValueError, match="it was changed after it was written"):
+        with pytest.raises(ValueError, match="changed"):
             StepsizeResult.load(path)
 
     @pytest.mark.parametrize(("name", "value"), [("upper_bound", "inf"), ("upper_bound", "nan"), ("feasible", False)])
@@ -151,7 +151,7 @@ class TestResults:
         meta, arrays = load_result(path, "StepsizeResult")
         meta["certificate"][name] = value
         save_result(path, "StepsizeResult", meta, arrays)
-        with pytest.raises(ValueError, match=r"status optimal with a certified gap|contradict each other"):
+        with pytest.raises(ValueError, match=r"status optimal|contradict"):
             StepsizeResult.load(path)
 
 
@@ -344,7 +344,7 @@ class TestTooLarge:
             _ = LayerWise([RandK(self.d, 5), BernQ(0.5, 5)]).map
         stepsize = BlockStepsize([np.arange(self.d)], [np.ones(self.d)])
         large = replace(RESULT, stepsize=stepsize, certificate=replace(RESULT.certificate, d=self.d))
-        with pytest.raises(ValueError, match="80 GB, but there are"):
+        with pytest.raises(ValueError, match="80 GB"):
             _ = large.D
 
 
@@ -394,7 +394,7 @@ def test_what_was_written_is_said(suffix: str, tmp_path, capsys) -> None:
 
 def test_the_suffix_of_another_kind_of_file_is_refused(tmp_path: Path) -> None:
     result = optimal_stepsize(L, RandK(3, 1))
-    with pytest.raises(ValueError, match=r"path must end in \.npz"):
+    with pytest.raises(ValueError, match=r"path.*\.npz"):
         result.save(tmp_path / "result.csv")
     assert not list(tmp_path.iterdir())
     assert result.save(tmp_path / "k0.5").name == "k0.5.npz"
@@ -413,7 +413,7 @@ def test_labels_of_a_frame_must_agree() -> None:
     frame = pd.DataFrame(SMALL, index=LABELS, columns=LABELS)
     np.testing.assert_array_equal(read_matrix("L", frame), SMALL)
     np.testing.assert_array_equal(read_matrix("L", pd.DataFrame(SMALL, columns=LABELS)), SMALL)
-    with pytest.raises(ValueError, match="L must be symmetric"):
+    with pytest.raises(ValueError, match="L must be"):
         read_matrix("L", frame.loc[LABELS[::-1]])
     np.testing.assert_array_equal(read_matrix("L", frame.loc[LABELS[::-1]].loc[LABELS]), SMALL)
     np.testing.assert_array_equal(read_matrix("L", frame.convert_dtypes()), SMALL)  # numpy makes objects of it
@@ -421,9 +421,9 @@ def test_labels_of_a_frame_must_agree() -> None:
 
 @pytest.mark.parametrize("operator", [aslinearoperator(SMALL), LinearOperator((2, 2), matvec=lambda x: SMALL @ x)])
 def test_an_operator_is_refused_with_the_remedy(operator: Any) -> None:
-    with pytest.raises(TypeError, match="Write L as LowRankPlusDiagonal"):
+    with pytest.raises(TypeError, match="LowRankPlusDiagonal"):
         optimal_stepsize(operator, RandK(2, 1))
-    with pytest.raises(TypeError, match=r"H is an operator, whose entries are needed here; pass H @ np\.eye"):
+    with pytest.raises(TypeError, match=r"H .*pass H @ np\.eye"):
         read_matrix("H", operator)
     np.testing.assert_array_equal(read_matrix("L", operator @ np.eye(operator.shape[0])), SMALL)
 
@@ -437,7 +437,7 @@ class Tensor:
 
 
 def test_a_tensor_with_a_gradient_is_refused_with_the_remedy() -> None:
-    with pytest.raises(TypeError, match=r"L does not turn into an array .*detach"):
+    with pytest.raises(TypeError, match=r"\bL\b.*detach"):
         optimal_stepsize(Tensor(), RandK(2, 1))
 
 
@@ -476,8 +476,8 @@ def test_what_rests_on_an_estimate_says_so(tmp_path: Path) -> None:
     check = certify(result, ESTIMATE)
     assert check.feasible and check.estimated == result.estimated and "certified=False" in repr(check)
     assert certify(result, ESTIMATE.matrix).estimated == ""
-    with pytest.raises(TypeError, match=r"L is estimated and this function returns proofs; pass L\.matrix"):
+    with pytest.raises(TypeError, match=r"pass L\.matrix"):
         to_cvxpy(ESTIMATE, RandK(2, 1))
     for margin in (0.0, 0.5, math.nextafter(1.0, 0.0), math.inf, math.nan):
-        with pytest.raises(ValueError, match="margin must be a factor of at least 1"):
+        with pytest.raises(ValueError, match="margin"):
             EstimatedSmoothness(SMALL, margin, "two Hessians")

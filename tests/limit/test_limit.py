@@ -295,10 +295,10 @@ def test_what_float64_cannot_hold_is_refused() -> None:
         assert optimal_method(L, k, goal="euclidean").certificate.gap <= 1e-9
     L = with_spectrum(np.random.default_rng(0), np.array([1e-14, 1e-14, 1e-14, 1.0]))
     for refused in (compression_limit, optimal_method):
-        with pytest.raises(ValueError, match="eigenvalues of L lie too far apart for goal='euclidean'"):
+        with pytest.raises(ValueError, match=r"L lie.*goal='euclidean'"):
             refused((L + L.T) / 2.0, 1.3, goal="euclidean")
     near = np.array([[1.0, 1.0 - 1e-14], [1.0 - 1e-14, 1.0]])
-    with pytest.raises(ValueError, match=r"for goal='descent' in float64: .* of the limit; add a regulariser"):
+    with pytest.raises(ValueError, match=r"goal='descent'.*regulariser"):
         compression_limit(near, 1)  # and not: use 'descent'
 
 
@@ -366,6 +366,6 @@ def test_a_number_below_the_hessian_scales_the_plain_limit() -> None:
 
 @pytest.mark.parametrize("k", [1e-300, 5e-16, 1e-15])
 def test_a_budget_below_the_grid_of_probabilities_is_refused(k: float) -> None:
-    with pytest.raises(ValueError, match=r"k must be at least 2\.7e-15 for d=5"):
+    with pytest.raises(ValueError, match=r"k .*2\.7e-15"):
         optimal_method(np.eye(5), k)
     assert optimal_method(np.eye(5), 2.7e-15).probabilities.min() > 0.0

@@ -166,7 +166,7 @@ def test_a_caller_that_keeps_the_memories_makes_the_same_rounds(rule: Any) -> No
         z = other.propose(np.mean([client.memory for client in clients], axis=0), other.residual_bound(float(smallest)))
         np.testing.assert_allclose(z, y, rtol=1e-10, atol=1e-12)
         assert other.residual == pytest.approx(one.residual)
-        with pytest.raises(ValueError, match="proposal must be followed by decide"):
+        with pytest.raises(ValueError, match="decide"):
             other.propose(one.s, 0.0)
         values = f.value(y[None]) if one.checks else None
         assert one.decide(values) == other.decide(values)
@@ -360,7 +360,7 @@ def test_a_residual_that_no_client_sends_is_refused(residual: Any) -> None:
 def test_places_of_another_client_are_refused_with_shared_places() -> None:
     server, messages = _start("shared")
     others = np.setdiff1d(np.arange(D), messages[0].places)
-    with pytest.raises(ValueError, match="the places of client 0"):
+    with pytest.raises(ValueError, match="places of client 0"):
         server.proposal([messages[0], replace(messages[1], places=others)])
     assert not server.s.any()
 
@@ -380,7 +380,7 @@ def test_values_that_overflow_together_are_refused() -> None:
     server.proposal(huge)
     server.decide()
     before = _seen(server)
-    with pytest.raises(ValueError, match="s must be finite"):
+    with pytest.raises(ValueError, match=r"\bs must"):
         server.proposal(huge)
     assert _seen(server) == before
 
@@ -425,7 +425,7 @@ def test_a_change_that_is_not_finite_is_not_sent(gradient: list[float]) -> None:
 @pytest.mark.parametrize("bad", [np.array([0]), np.array([5, 6]), np.array([0, 1], dtype=np.uint8)])
 def test_bad_places_leave_the_client_as_it_was(bad: Any) -> None:
     client = Feedback(None, 2, places="shared").client(0)
-    with pytest.raises(ValueError, match="places must be an array of 2 ascending"):
+    with pytest.raises(ValueError, match="places"):
         client.message(np.ones(3), bad)
     assert client.message(np.ones(5)).places.shape == (2,)  # the size of the gradient was not remembered
 
@@ -456,7 +456,7 @@ def test_values_that_are_not_finite_lead_back_to_the_checked_point(value: Any) -
 def test_values_are_refused_in_a_round_without_a_check() -> None:
     server, messages = _start()
     server.proposal(messages)
-    with pytest.raises(ValueError, match="values must be left out"):
+    with pytest.raises(ValueError, match="values"):
         server.decide(0.5)
     assert server.rounds == 0 and server.decide() and server.checks
 
@@ -475,7 +475,7 @@ def test_values_of_another_number_of_clients_do_not_end_the_round() -> None:
     server, messages = _start()
     server.careful = True
     server.proposal(messages)
-    with pytest.raises(ValueError, match="one value for each of the 2 clients"):
+    with pytest.raises(ValueError, match="2 clients"):
         server.decide([1.0, 2.0, 3.0])
     assert server.rounds == 0 and server.decide([0.1, 0.1]) and server.rounds == 1
 

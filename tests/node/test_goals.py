@@ -83,7 +83,7 @@ def test_an_M_above_L_is_refused(excess: float, momentum: bool) -> None:
         lambda: certify(0.1 * np.linalg.inv(L), L, SKETCH, **asked),
         lambda: compression_limit(L, 2, **asked),
     ):
-        with pytest.raises(ValueError, match="M exceeds L by a factor of"):
+        with pytest.raises(ValueError, match="M exceeds L"):
             call()
     with pytest.raises(ValueError, match="smallest diagonal entry"):
         low_rank = LowRankPlusDiagonal(np.ones((6, 1)), 1.0)
@@ -228,5 +228,5 @@ class TestIterations:
         result = optimal_stepsize(L, SKETCH, **GOALS["descent"])
         nothing = replace(result.certificate, feasible=False, log_det=-math.inf)
         poor = replace(result, certificate=nothing, descent_log_det=-math.inf, status="optimal_inaccurate")
-        with pytest.raises(ValueError, match="no rate above 0"):
+        with pytest.raises(ValueError, match="rate above 0"):
             poor.iterations(1e-3, 2.0)

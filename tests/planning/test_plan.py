@@ -130,7 +130,7 @@ def test_a_limit_of_rounds_gives_the_smallest_k_that_keeps_it() -> None:
 def test_a_budget_that_nothing_keeps_is_said() -> None:
     answer = plan(L, Budget(total=1.0), **ASKED)
     assert answer.best_for("descent") is None
-    with pytest.raises(ValueError, match="no method stays within"):
+    with pytest.raises(ValueError, match="no method"):
         _ = answer.best
 
 

@@ -196,7 +196,7 @@ def test_a_point_is_a_vector_or_a_row(name: str) -> None:
 def test_points_of_another_shape_are_refused(name: str, shape: Any) -> None:
     f = objectives()[name]
     for function in (f.value, f.gradient):
-        with pytest.raises(ValueError, match="X must be a point"):
+        with pytest.raises(ValueError, match=r"\bX\b"):
             function(np.zeros(shape(f.d)))
 
 
@@ -239,7 +239,7 @@ def test_two_valued_labels_become_signs(low_high: tuple[float, float]) -> None:
 
 @pytest.mark.parametrize("labels", [[1, 1, 1], [0, 1, 2], [1, np.nan, 1], [0, 1, np.nan], [1, np.inf]])
 def test_labels_that_are_not_two_numbers_are_refused(labels: list[float]) -> None:
-    with pytest.raises(ValueError, match=r"binary labels expected|labels must be finite numbers"):
+    with pytest.raises(ValueError, match="labels"):
         signs(labels)
 
 
@@ -252,7 +252,7 @@ def test_svmlight_files_of_the_folder(tmp_path: Path, monkeypatch: pytest.Monkey
     assert sparse.issparse(data.A) and (data.m, data.d) == (3, 3)
     np.testing.assert_array_equal(data.b, [-1.0, 1.0, -1.0])
     np.testing.assert_array_equal(data.A.toarray(), [[0.5, 0, 2], [0, 1, 0], [0, 0, -1]])
-    with pytest.raises(ValueError, match="cannot be read as an svmlight file"):
+    with pytest.raises(ValueError, match="svmlight"):
         load_dataset("broken")
     with pytest.raises(FileNotFoundError, match=r"known here: .*tiny"):
         load_dataset("absent")

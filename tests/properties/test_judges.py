@@ -122,7 +122,7 @@ def test_a_bound_below_a_rival() -> None:
     poor = with_certificate(with_stepsize(result, 0.5), log_det=value - 1e-9, upper_bound=value + 1e-6)
     poor = tampered(poor, descent_log_det=value - 1e-9)
     judge(node, poor)
-    with pytest.raises(AssertionError, match="below the value of a feasible D"):
+    with pytest.raises(AssertionError, match="value of a feasible"):
         judge(node, poor, rivals(node, result))
 
 
@@ -186,14 +186,14 @@ def test_valid_problems_must_not_be_refused() -> None:
         msg = "L is too large"
         raise ValueError(msg)
 
-    with pytest.raises(Refused, match="L is too large"):
+    with pytest.raises(Refused, match="too large"):
         ask(refuse, may_refuse=True)
-    with pytest.raises(AssertionError, match="a valid problem was refused"):
+    with pytest.raises(AssertionError, match="refused"):
         ask(refuse, may_refuse=False)
 
 
 def test_a_problem_that_hangs_is_ended() -> None:
-    with pytest.raises(TimeoutError, match="no answer after 1 s"), deadline(1):
+    with pytest.raises(TimeoutError, match="no answer"), deadline(1):
         while True:
             pass
 

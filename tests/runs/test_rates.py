@@ -117,7 +117,7 @@ def test_theorem_3(kind: str, algorithm: str) -> None:
     assert infimum.delta_inf > 0.0
     check = check_distributed_rate(record, f.n, lam, infimum)
     assert check.verdict == "holds", check
-    with pytest.raises(ValueError, match="clients=4, but the run has 5"):
+    with pytest.raises(ValueError, match="clients=4"):
         check_distributed_rate(record, 4, lam, infimum)
 
 
@@ -151,7 +151,7 @@ def test_nan_and_infinite_numbers_are_refused() -> None:
         with pytest.raises(ValueError, match="is NaN"):
             RateCheck(*numbers, 10, 5, 0.999)  # type: ignore[arg-type]
     for proved, found in ((0.0, nan), (nan, 0.0), (0.0, inf), (1.0, 0.5), (-inf, -inf)):
-        with pytest.raises(ValueError, match="found must be finite"):
+        with pytest.raises(ValueError, match="found"):
             Infimum(proved, found)
     f = quadratic(3)
     record = run(f, 0.01 * np.eye(3), RandK(3, 1), iterations=10, seeds=3)
