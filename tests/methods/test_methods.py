@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.moments import second_moment, variance
+from shared.moments import listed, second_moment, variance
 from stepsize_opt import CompressedStep, Gaussian, LayerWise, Method, RandK, certify, optimal_stepsize
 from stepsize_opt.methods import DetCGD1, DetCGD2, get_method, method_names
 from stepsize_opt.problems import Quadratic
@@ -25,10 +25,8 @@ METHODS = (DetCGD1(), DetCGD2())
 def test_formulas_are_what_the_update_says(problem: Any, seed: int, method: Method) -> None:
     """E[G] = D, T(D) = E[GᵀLG] and V(D) = E[(G − D)ᵀL(G − D)] by enumeration, and T(D) = 𝒬(DBD) with the pair."""
     L, sketch = problem
-    weights, outcomes = sketch.support()
+    weights, outcomes = listed(sketch)
     D = random_smoothness(np.random.default_rng(seed), sketch.d, 10.0)
-    if outcomes.ndim == 2:
-        outcomes = outcomes[:, :, None] * np.eye(sketch.d)
     factors = method.factors(D, lambda: L)
     left, right = (np.eye(sketch.d) if M is None else M for M in (factors.left, factors.right))
     G = left @ outcomes @ right

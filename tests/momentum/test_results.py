@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
@@ -224,17 +225,21 @@ def test_clients_that_share_their_draws_are_one_node_bit_for_bit(goal: str, meth
     assert np.array_equal(shared.sent, 3 * node.sent)
 
 
-@every_goal
-def test_messages_make_the_steps_of_a_run(goal: str) -> None:
+def assert_messages_make_the_run(result: Any, draws: Iterable[Any], steps: int) -> None:
     """A loop over encode and advance with the draws of a run reaches its last x and z."""
-    result = problem_and_answer(goal, "subspace")
     rounds, state = rounds_of(result), rounds_of(result).start(START)
-    for sample in islice(samples([result.sketch], 1, seed=5), 80):
-        draw = np.flatnonzero(sample.mean(np.ones((1, 1, NODE.d)), None)[0])
+    for draw in islice(draws, steps):
         state = rounds.advance(state, rounds.encode(NODE.gradient(rounds.point(state)[None])[0], draw), draw)
-    end = run(NODE, result, iterations=80, seeds=1, seed=5, start=START).momentum.end
+    end = run(NODE, result, iterations=steps, seeds=1, seed=5, start=START).momentum.end
     np.testing.assert_allclose(state.x, end.x[0], rtol=1e-11)
     np.testing.assert_allclose(state.z, end.z[0], rtol=1e-11)
+
+
+@every_goal
+def test_messages_make_the_steps_of_a_run(goal: str) -> None:
+    result = problem_and_answer(goal, "subspace")
+    drawn = (sample.mean(np.ones((1, 1, NODE.d)), None)[0] for sample in samples([result.sketch], 1, seed=5))
+    assert_messages_make_the_run(result, map(np.flatnonzero, drawn), 80)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -256,18 +261,10 @@ def test_the_weights_of_convex_momentum(method: str) -> None:
 
 def test_both_updates_use_one_draw_of_a_sketch_without_a_diagonal() -> None:
     """det-CGD2 sends S∇f beside SD∇f, of the same S."""
-    sketch = Gaussian(NODE.d, 2)
-    result = optimal_stepsize(
-        NODE.smoothness(), sketch, algorithm="det-CGD2", goal="linear", strong_convexity=0.02, momentum=True
-    )
-    rounds, (rng,) = rounds_of(result), generators(0, 1)
-    state = rounds.start(START)
-    for _ in range(20):
-        draw = rounds.draw(rng)
-        state = rounds.advance(state, rounds.encode(NODE.gradient(rounds.point(state)[None])[0], draw), draw)
-    end = run(NODE, result, iterations=20, seeds=1, start=START).momentum.end
-    np.testing.assert_allclose(state.x, end.x[0], rtol=1e-11)
-    np.testing.assert_allclose(state.z, end.z[0], rtol=1e-11)
+    asked: dict[str, Any] = {"goal": "linear", "strong_convexity": 0.02, "momentum": True}
+    result = optimal_stepsize(NODE.smoothness(), Gaussian(NODE.d, 2), algorithm="det-CGD2", **asked)
+    (rng,) = generators(5, 1)
+    assert_messages_make_the_run(result, (rounds_of(result).draw(rng) for _ in count()), 20)
 
 
 def test_a_run_is_drawn() -> None:

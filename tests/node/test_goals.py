@@ -16,9 +16,11 @@ from hypothesis import strategies as st
 
 from shared.goals import GOALS, arguments_of
 from stepsize_opt import (
+    Gaussian,
     Identity,
     LowRankPlusDiagonal,
     RandK,
+    Sketch,
     certify,
     compression_limit,
     optimal_method,
@@ -64,14 +66,27 @@ def test_M_connects_what_L_does_not() -> None:
     assert is_positive_semidefinite(combine((1, product(product(exact, H), exact)), (-t, exact)))
 
 
-@pytest.mark.parametrize("asked", [{"goal": "euclidean"}, {"goal": "convex", "momentum": True}])
+CONVEX: dict[str, Any] = {"goal": "convex", "momentum": True}
+
+
+@pytest.mark.parametrize(
+    ("asked", "sketch", "power", "condition"),
+    [
+        ({"goal": "euclidean"}, Identity(4), 8.0, 2.0),
+        (CONVEX, Identity(4), 8.0, 2.0),
+        (CONVEX, Gaussian(4, 1), 12.0, 1e6),
+    ],
+)
 @pytest.mark.parametrize("seed", [1, 2, 4])
-def test_units_that_lie_far_apart_leave_a_rate(seed: int, asked: dict[str, Any]) -> None:
+def test_units_that_lie_far_apart_leave_a_rate(
+    seed: int, asked: dict[str, Any], sketch: Sketch, power: float, condition: float
+) -> None:
+    """A curvature beyond the largest float is infinite; warnings are errors here."""
     rng = np.random.default_rng(seed)
-    units = 10.0 ** rng.uniform(-8.0, 8.0, 4)
-    graded = random_smoothness(rng, 4, 2.0) * np.outer(units, units)
-    result = optimal_stepsize(0.5 * (graded + graded.T), Identity(4), **asked)
-    assert result.status == "optimal" and result.rate > 0.0
+    units = 10.0 ** rng.uniform(-power, power, 4)
+    graded = random_smoothness(rng, 4, condition) * np.outer(units, units)
+    result = optimal_stepsize(0.5 * (graded + graded.T), sketch, **asked)
+    assert result.rate > 0.0 and (power > 8.0 or result.status == "optimal")
 
 
 @pytest.mark.parametrize("momentum", [False, True])

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from shared.moments import second_moment, variance
+from shared.moments import listed, second_moment, variance
 from shared.small_data import small_data
 from shared.unreduced import optimal_unreduced
 from stepsize_opt import (
@@ -165,8 +165,7 @@ def test_a_field_that_no_file_holds_is_refused() -> None:
 def test_a_sketch_from_outside_has_its_declared_distribution_and_runs(own_sketch: Any) -> None:
     node = logistic_regression(small_data(), 0.1)
     sketch = own_sketch(node.d, node.d // 2)
-    weights, diagonals = sketch.support()
-    outcomes = diagonals[:, :, None] * np.eye(node.d)
+    weights, outcomes = listed(sketch)
     M = random_smoothness(np.random.default_rng(1), node.d, 10.0)
     np.testing.assert_allclose(sketch.second_moment(M), np.tensordot(weights, outcomes @ M @ outcomes, axes=1))
     x = np.arange(float(node.d))

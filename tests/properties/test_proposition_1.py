@@ -106,18 +106,17 @@ def scaled_answers(monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
         monkeypatch.setattr(claims, solve.__name__, partial(Scaled, solve, factor))
 
 
-def test_a_stepsize_that_is_too_large_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    claims.returned_is_feasible(NODE)
-    scaled_answers(monkeypatch, 1.001)
-    with pytest.raises(AssertionError, match="exact arithmetic"):
-        claims.returned_is_feasible(NODE)
-
-
-def test_a_stepsize_that_is_too_small_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    claims.enlarged_violates(NODE)
-    scaled_answers(monkeypatch, 0.98)
-    with pytest.raises(AssertionError, match="enlarged"):
-        claims.enlarged_violates(NODE)
+@pytest.mark.parametrize(
+    ("holds", "factor", "words"),
+    [(claims.returned_is_feasible, 1.001, "exact arithmetic"), (claims.enlarged_violates, 0.98, "enlarged")],
+)
+def test_a_stepsize_of_another_size_is_found(
+    holds: Callable[[Node], None], factor: float, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    holds(NODE)
+    scaled_answers(monkeypatch, factor)
+    with pytest.raises(AssertionError, match=words):
+        holds(NODE)
 
 
 def test_a_stepsize_of_clients_that_is_too_large_or_too_small_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,15 +206,16 @@ def test_a_draw_that_decodes_to_something_else_is_found(monkeypatch: pytest.Monk
         check_sketch(RandK(4, 2))
 
 
-def test_an_adjoint_of_another_map_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(RandK, "adjoint", lambda self, Z: np.tril(Z))
-    with pytest.raises(AssertionError, match="adjoint"):
-        check_sketch(RandK(3, 1))
-
-
-def test_a_matrix_that_is_not_symmetric_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(RandK, "sample", lambda self, rng: np.triu(np.ones((3, 3))))
-    with pytest.raises(AssertionError, match="positive semidefinite"):
+@pytest.mark.parametrize(
+    ("name", "wrong", "words"),
+    [
+        ("adjoint", lambda self, Z: np.tril(Z), "adjoint"),
+        ("sample", lambda self, rng: np.triu(np.ones((3, 3))), "positive semidefinite"),  # not symmetric
+    ],
+)
+def test_a_wrong_method_is_found(name: str, wrong: Any, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RandK, name, wrong)
+    with pytest.raises(AssertionError, match=words):
         check_sketch(RandK(3, 1))
 
 

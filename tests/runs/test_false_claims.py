@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from shared.moments import listed
 from stepsize_opt import BernQ, Identity, IndependentSampling, RandK, Sketch, optimal_stepsize
 from stepsize_opt.methods import State
 from stepsize_opt.problems import Federated, FederatedInfimum, Infimum, Quadratic, find_infimum
@@ -27,8 +28,7 @@ HESSIAN = np.array([[1.0, 0.2, 0.1], [0.2, 0.6, 0.0], [0.1, 0.0, 0.3]])
 
 
 def outcomes(sketch: Sketch) -> list[tuple[float, Matrix]]:
-    weights, law = sketch.support()
-    return [(float(weight), np.diag(s) if s.ndim == 1 else s) for weight, s in zip(weights, law, strict=True)]
+    return list(zip(*listed(sketch), strict=True))
 
 
 def compressed(D: Matrix, S: Matrix, algorithm: str) -> Matrix:

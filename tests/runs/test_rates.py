@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
-from shared.moments import descent_metric
+from shared.moments import descent_metric, listed
 from shared.one_step import distributed_one_step, one_step
 from shared.small_data import small_data
 from stepsize_opt import BernQ, Direction, Identity, IndependentSampling, LayerWise, RandK, Sketch, optimal_stepsize
@@ -61,12 +61,11 @@ def test_distributed_lambda_by_enumeration() -> None:
     for algorithm in ("det-CGD1", "det-CGD2"):
         largest = 0.0
         for Li, sketch in zip(clients, sketches, strict=True):
-            weights, diagonals = sketch.support()
             w, V = np.linalg.eigh(Li)
             root = (V * np.sqrt(w)) @ V.T
             M = np.zeros((3, 3))
-            for weight, s in zip(weights, diagonals, strict=True):
-                C = np.diag(s) - np.eye(3)
+            for weight, S in zip(*listed(sketch), strict=True):
+                C = S - np.eye(3)
                 M += weight * (D @ C @ L @ C @ D if algorithm == "det-CGD2" else C @ D @ L @ D @ C)
             largest = max(largest, float(np.linalg.eigvalsh(root @ M @ root)[-1]))
         assert distributed_lambda(D, L, clients, sketches, algorithm) == pytest.approx(largest, rel=1e-12)

@@ -357,17 +357,16 @@ def _judge_method(document: Plain) -> bool:
         and sum(h) <= _number(document["k"])
         and _is_positive(D)
         and is_positive_semidefinite(combine((1, _identity(len(L))), (-1, gram)))
-        and is_positive_semidefinite(combine((1, _weighted(A, h)), (-1, D)))
+        and is_positive_semidefinite(combine((1, weighted(A, h)), (-1, D)))
     )
     if not document["momentum"]:
         return holds and _has_value(D, M, lower)
     w = [_number(x) for x in document["w"]]
     slow = lower > 0 and all(lower**2 * x <= y for x, y in zip(w, h, strict=True))
-    weighted = _weighted(A, [x * y for x, y in zip(w, h, strict=True)])
-    return holds and slow and _has_value(weighted, M, Fraction(1))
+    return holds and slow and _has_value(weighted(A, [x * y for x, y in zip(w, h, strict=True)]), M, Fraction(1))
 
 
-def _weighted(A: Rational, diagonal: list[Fraction]) -> Rational:
+def weighted(A: Rational, diagonal: list[Fraction]) -> Rational:
     """A Diag(diagonal) Aᵀ."""
     scaled = [[a * x for a, x in zip(row, diagonal, strict=True)] for row in A]
     return product(scaled, transpose(A))

@@ -1,4 +1,4 @@
-"""T(D), H and V(D) of a method in floating point, by the formula that it states."""
+"""The listed law of a sketch, and T(D), H and V(D) of a method in floating point, by the formula that it states."""
 
 from __future__ import annotations
 
@@ -6,7 +6,13 @@ import numpy as np
 
 from stepsize_opt import Method, Sketch
 from stepsize_opt.methods import get_method
-from stepsize_solvers.programs import Matrix
+from stepsize_solvers.programs import Matrix, Vector
+
+
+def listed(sketch: Sketch) -> tuple[Vector, Matrix]:
+    """Return the weights (R,) and the outcomes as dense matrices (R, d, d)."""
+    weights, outcomes = sketch.support()
+    return weights, outcomes if outcomes.ndim == 3 else outcomes[:, :, None] * np.eye(sketch.d)
 
 
 def second_moment(algorithm: str | Method, D: Matrix, L: Matrix, sketch: Sketch) -> Matrix:

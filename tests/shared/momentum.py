@@ -11,6 +11,8 @@ from fractions import Fraction
 
 import numpy as np
 
+from shared.certificates import weighted
+from shared.moments import listed
 from stepsize_opt.methods import Compressor
 from stepsize_opt.results import SubspaceMethod
 from stepsize_opt.sketches import Sketch
@@ -36,8 +38,8 @@ class ExactRounds:
         for probability, s in zip(*method.sketch.support(), strict=True):
             taken = [Fraction(int(x > 0.0)) for x in s]
             along = [x * y for x, y in zip(taken, w, strict=True)]
-            outcomes.append((Fraction(float(probability)), _between(A, taken), _between(A, along)))
-        V = _between(A, [x * y for x, y in zip(h, w, strict=True)])
+            outcomes.append((Fraction(float(probability)), weighted(A, taken), weighted(A, along)))
+        V = weighted(A, [x * y for x, y in zip(h, w, strict=True)])
         return ExactRounds(outcomes, V, Fraction(method.rate), method.goal == "linear")
 
     @staticmethod
@@ -45,8 +47,8 @@ class ExactRounds:
         """G = DS, or TD with ``last``; for sketches whose floats have E[S] = I."""
         inner = rational(V * np.eye(sketch.d) if isinstance(V, float) else V)
         outcomes = []
-        for probability, s in zip(*sketch.support(), strict=True):
-            S, exact = rational(np.diag(s) if s.ndim == 1 else s), rational(D)
+        for probability, s in zip(*listed(sketch), strict=True):
+            S, exact = rational(s), rational(D)
             G = product(S, exact) if last else product(exact, S)
             outcomes.append((Fraction(float(probability)), G, product(inner, S)))
         return ExactRounds(outcomes, inner, Fraction(t), strong)
@@ -75,12 +77,6 @@ class ExactRounds:
         share = Fraction(1) if self.strong else 1 / self.t**2
         away = combine_any((1, z), (-1, w))
         return combine((weight, _form(F, x)), (-weight, _form(F, w)), (share, _form(inverse(self.V), away)))
-
-
-def _between(A: Rational, diagonal: list[Fraction]) -> Rational:
-    """A Diag(diagonal) Aᵀ."""
-    scaled = [[a * x for a, x in zip(row, diagonal, strict=True)] for row in A]
-    return product(scaled, transpose(A))
 
 
 def _columns(d: int, place: int) -> Rational:

@@ -7,6 +7,7 @@ from itertools import product
 
 import numpy as np
 
+from shared.moments import listed
 from stepsize_opt.problems import Federated, Objective
 from stepsize_opt.sketches import Sketch
 from stepsize_solvers.programs import Matrix, Vector
@@ -44,7 +45,7 @@ def one_step(
     of D.  ``contraction`` = (t, f*): the right side is f* + (1 − t)(f(x) − f*) instead.  Raises ValueError for a sketch
     whose law cannot be listed.
     """
-    weights, outcomes = _law(sketch)
+    weights, outcomes = listed(sketch)
     gradient = objective.gradient(X)
     if algorithm == "det-CGD2":
         steps = np.einsum("rij,sj->rsi", outcomes, gradient @ D)
@@ -76,7 +77,7 @@ def distributed_one_step(
     All combinations of the n clients' outcomes are listed, so n and d must be small; ``client_infimum`` is a number
     that (1/n) Σ fᵢ^inf does not exceed.
     """
-    weights, outcomes = _law(sketch)
+    weights, outcomes = listed(sketch)
     parts = objective.client_gradients(X)
     expected = np.zeros(len(X))
     seen = np.zeros(len(X))
@@ -93,12 +94,6 @@ def distributed_one_step(
     decrease = 0.5 * np.einsum("sd,sd->s", gradient, gradient @ (D if metric is None else metric))
     right = value - decrease + lambda_D / objective.n * (value - client_infimum)
     return _one_step_check(expected, right, seen[None])
-
-
-def _law(sketch: Sketch) -> tuple[Vector, Matrix]:
-    """Weights (R,) and outcomes as dense matrices (R, d, d)."""
-    weights, outcomes = sketch.support()
-    return weights, outcomes if outcomes.ndim == 3 else outcomes[:, :, None] * np.eye(sketch.d)
 
 
 def _one_step_check(left: Vector, right: Vector, values: Matrix) -> OneStepCheck:

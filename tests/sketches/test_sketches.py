@@ -13,6 +13,7 @@ from hypothesis import find, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
+from shared.moments import listed
 from shared.sketch_examples import EXAMPLES
 from stepsize_opt import certify, optimal_stepsize
 from stepsize_opt.sketches import (
@@ -35,16 +36,10 @@ from stepsize_validation.properties.strategies import DIAGONAL, LISTABLE, SKETCH
 
 WITHOUT_SUPPORT = ("gaussian", "layers, gaussian")
 every_example = pytest.mark.parametrize("sketch", EXAMPLES.values(), ids=EXAMPLES.keys())
-listed = {name: sketch for name, sketch in EXAMPLES.items() if name not in WITHOUT_SUPPORT}
-every_listed = pytest.mark.parametrize("sketch", listed.values(), ids=listed.keys())
+with_support = {name: sketch for name, sketch in EXAMPLES.items() if name not in WITHOUT_SUPPORT}
+every_listed = pytest.mark.parametrize("sketch", with_support.values(), ids=with_support.keys())
 listable = sketches_up_to(5, *LISTABLE)
 layers = st.lists(sketches_up_to(2, *LISTABLE), min_size=2, max_size=3).map(LayerWise)
-
-
-def distribution(sketch: Sketch) -> tuple[np.ndarray, np.ndarray]:
-    """Weights and matrices of the support."""
-    weights, values = sketch.support()
-    return weights, values if values.ndim == 3 else values[:, :, None] * np.eye(sketch.d)
 
 
 def symmetric(d: int, seed: int = 0) -> np.ndarray:
@@ -64,7 +59,7 @@ def assert_mean(draws: np.ndarray, expected: np.ndarray) -> None:
 @given(sketch=listable | layers, seed=seeds)
 @settings(max_examples=200)
 def test_every_moment_is_that_of_the_enumeration(sketch: Sketch, seed: int) -> None:
-    weights, S = distribution(sketch)
+    weights, S = listed(sketch)
     assert np.all(weights >= 0.0)
     assert abs(weights.sum() - 1.0) <= 1e-12
     assert_allclose(np.tensordot(weights, S, axes=1), np.eye(sketch.d), atol=1e-9)
@@ -198,7 +193,7 @@ def test_apply_has_the_right_moments_and_independent_rows(sketch: Sketch) -> Non
 
 @every_listed
 def test_every_output_comes_from_the_support_with_its_frequency(sketch: Sketch) -> None:
-    weights, S = distribution(sketch)
+    weights, S = listed(sketch)
     x = np.random.default_rng(5).standard_normal(sketch.d)
     outcomes = S @ x  # all different, since x is generic
     draws = sketch.apply(np.tile(x, (10_000, 1)), np.random.default_rng(6))
