@@ -112,7 +112,6 @@ OLD = {
     "gains.csv",
     "growth.csv",
     "margins.csv",
-    "momentum.txt",
     "native.csv",
     "results.jsonl",
     "runs.csv",
