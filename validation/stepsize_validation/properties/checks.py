@@ -153,5 +153,5 @@ def run_check(check: Check, examples: int, seed: int) -> Checked:
     try:
         holds()
     except AssertionError as error:
-        return Checked(check.claim, len(seen), check.unit, f"FALSE: {error}; smallest example: {seen[-1]!r}")
+        return Checked(check.claim, len(seen), check.unit, f"{error}; smallest example: {seen[-1]!r}")
     return Checked(check.claim, len(seen), check.unit)
