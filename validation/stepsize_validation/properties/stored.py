@@ -1,7 +1,7 @@
 """Problems stored as JSON: read a problem from its plain form, and write one.
 
-A sketch is its text, its outcomes, its layers, or the plain form of ``stepsize_opt.sketches``.  A structure is its
-name, the sizes of its blocks, or a direction.  Floats are written with the digits that read back as the same float.
+A sketch is its text or the plain form of ``stepsize_opt.sketches``.  A structure is its name, the sizes of its blocks,
+or a direction.  Floats are written with the digits that read back as the same float.
 """
 
 from __future__ import annotations
@@ -10,30 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from stepsize_opt import BlockDiagonal, DiagonalSketch, Direction, FiniteSketch, LayerWise, Sketch, parse_sketch
+from stepsize_opt import BlockDiagonal, Direction, Sketch, parse_sketch
 from stepsize_opt.sketches import sketch_of_plain
 
 
 def read_sketch(plain: Any, d: int) -> Sketch:
-    """Build the sketch of dimension d; outcomes are kept as they are, though their classes divide by the mean."""
-    if isinstance(plain, str):
-        return parse_sketch(plain, d)
-    if "kind" in plain:
-        return sketch_of_plain(plain)
-    if "layers" in plain:
-        return LayerWise([read_sketch(layer, size) for size, layer in plain["layers"]])
-    weights = np.array(plain["weights"])
-    if "support" in plain:
-        vectors = np.array(plain["support"])
-        return _exactly(DiagonalSketch(vectors, weights), vectors=vectors, weights=weights)
-    matrices = np.array(plain["finite"])
-    return _exactly(FiniteSketch(matrices, weights), matrices=matrices, weights=weights)
-
-
-def _exactly(sketch: Sketch, **arrays: Any) -> Sketch:
-    for name, array in arrays.items():
-        object.__setattr__(sketch, name, array)
-    return sketch
+    """Build the sketch of dimension d."""
+    return parse_sketch(plain, d) if isinstance(plain, str) else sketch_of_plain(plain)
 
 
 def read_structure(plain: Any) -> Any:
