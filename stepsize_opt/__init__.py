@@ -17,19 +17,9 @@ from stepsize_opt.limit import compression_limit, optimal_method
 from stepsize_opt.methods import CompressedStep, Feedback, Method
 from stepsize_opt.node import certify, optimal_stepsize, to_cvxpy
 from stepsize_opt.planning import Budget, compare, compare_distributed, plan
-from stepsize_opt.sketches import (
-    BernQ,
-    DiagonalSketch,
-    FiniteSketch,
-    Gaussian,
-    Identity,
-    IndependentSampling,
-    LayerWise,
-    RandK,
-    Sketch,
-    SystematicSampling,
-    parse_sketch,
-)
+from stepsize_opt.sketches.base import Sketch, parse_sketch
+from stepsize_opt.sketches.diagonal import BernQ, Identity, IndependentSampling, RandK, SystematicSampling
+from stepsize_opt.sketches.general import DiagonalSketch, FiniteSketch, Gaussian, LayerWise
 from stepsize_opt.smoothness import LowRankPlusDiagonal
 from stepsize_solvers import available_solvers
 

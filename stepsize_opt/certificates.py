@@ -26,16 +26,9 @@ from stepsize_opt.limit import CompressionLimit, SubspaceMethod
 from stepsize_opt.node import StepsizeResult, optimal_stepsize
 from stepsize_opt.proofs import Answer, Stationary, exp_down, exp_up, inverse_of, limit_multipliers
 from stepsize_opt.saving import write_text
-from stepsize_opt.sketches import (
-    BernQ,
-    Gaussian,
-    Identity,
-    IndependentSampling,
-    LayerWise,
-    RandK,
-    Sketch,
-    SystematicSampling,
-)
+from stepsize_opt.sketches.base import Sketch
+from stepsize_opt.sketches.diagonal import BernQ, Identity, IndependentSampling, RandK, SystematicSampling
+from stepsize_opt.sketches.general import Gaussian, LayerWise
 from stepsize_opt.smoothness import LowRankPlusDiagonal, ThinDirections, proved_smoothness
 from stepsize_solvers.programs import Matrix
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from stepsize_opt import optimal_stepsize, write_certificate
 from stepsize_opt.results import StepsizeResult
-from stepsize_opt.sketches import DiagonalBase
+from stepsize_opt.sketches.base import DiagonalBase
 from stepsize_solvers.programs import Matrix, PositiveMap, Vector, hadamard
 from stepsize_validation.data import random_smoothness
 

@@ -29,7 +29,7 @@ from stepsize_opt.inputs.structures import Direction, Structure, pattern_of
 from stepsize_opt.methods import Algorithm, get_method
 from stepsize_opt.node import StepsizeResult, optimal_stepsize
 from stepsize_opt.proofs import UNIT, Certificate, exp_down, exp_up
-from stepsize_opt.sketches import Sketch
+from stepsize_opt.sketches.base import Sketch
 from stepsize_solvers import check_solver
 from stepsize_solvers.numerics.linalg import blas_threads
 from stepsize_solvers.programs import Matrix, Status

@@ -35,7 +35,7 @@ from stepsize_opt.proofs import (
     rounded_down,
     rounded_up,
 )
-from stepsize_opt.sketches import Sketch, sketch_of_each
+from stepsize_opt.sketches.base import Sketch, sketch_of_each
 from stepsize_solvers.programs import Matrix, Pattern, Vector, connected_labels, is_identity
 
 

@@ -11,7 +11,7 @@ from stepsize_opt.large.stepsizes import check_stepsize
 from stepsize_opt.methods import get_method
 from stepsize_opt.records import Result, plain_fields, structure_of_plain
 from stepsize_opt.saving import from_fields
-from stepsize_opt.sketches import Sketch, plain_sketch, sketch_of_plain
+from stepsize_opt.sketches.base import Sketch, plain_sketch, sketch_of_plain
 from stepsize_solvers.programs import Matrix
 
 

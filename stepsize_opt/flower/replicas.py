@@ -23,7 +23,7 @@ from flwr.app import ArrayRecord
 
 from stepsize_opt.flower.wire import Layout, pack_places, require, unpack_places
 from stepsize_opt.methods import Compressor, Feedback, State, exchange, largest
-from stepsize_opt.sketches import generators
+from stepsize_opt.sketches.draws import generators
 from stepsize_solvers.programs import Indices, Vector
 
 _CHANGE, _DECISION = struct.Struct("<dI"), struct.Struct("<Bd")

@@ -49,7 +49,7 @@ from stepsize_opt.proofs import (
     twice_gamma,
     weighted_gram,
 )
-from stepsize_opt.sketches import SystematicSampling, rounded_to_budget
+from stepsize_opt.sketches.diagonal import SystematicSampling, rounded_to_budget
 from stepsize_opt.smoothness import (
     LimitBounds,
     LowRankPlusDiagonal,

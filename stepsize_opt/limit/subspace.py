@@ -28,7 +28,7 @@ from stepsize_opt.limit.answers import LimitAnswer, stepsize_of
 from stepsize_opt.methods import MOMENTUM_UPDATES, Compress, Compressor, Factors, Momentum, read_vectors
 from stepsize_opt.proofs import Certificate, exp_down, exp_up
 from stepsize_opt.saving import from_fields
-from stepsize_opt.sketches import SystematicSampling
+from stepsize_opt.sketches.diagonal import SystematicSampling
 from stepsize_opt.smoothness import ThinDirections
 from stepsize_solvers.programs import Indices, Matrix, Vector
 

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeAlias, final
 
 from stepsize_opt.inputs.checks import did_you_mean, enter_class
-from stepsize_opt.sketches import Sketch
+from stepsize_opt.sketches.base import Sketch
 from stepsize_solvers.programs import DiagonalPlusScaled, Matrix, PositiveMap
 
 # A method by its name, that of a class of one's own among them, or as an object.

@@ -23,7 +23,8 @@ from stepsize_opt.inputs.checks import Array, check_kind, real_array
 from stepsize_opt.inputs.matrices import dense, read_matrix
 from stepsize_opt.large.stepsizes import StepsizeOperator
 from stepsize_opt.methods.base import Factors, Method, get_method
-from stepsize_opt.sketches import Draw, Sketch, read_sketch
+from stepsize_opt.sketches.base import Sketch, read_sketch
+from stepsize_opt.sketches.draws import Draw
 from stepsize_solvers.programs import Matrix, Vector
 
 # (V, B) ↦ (1/n) Σᵢ Sᵢ B vᵢ with fresh draws Sᵢ, for vectors vᵢ of s runs: V (s, n, d), answer (s, d); None for B = I.

@@ -26,7 +26,7 @@ from stepsize_opt.proofs import (
     exp_down,
     finest,
 )
-from stepsize_opt.sketches import Sketch
+from stepsize_opt.sketches.base import Sketch
 from stepsize_opt.smoothness import MatrixSmoothness
 from stepsize_solvers.numerics.linalg import blas_threads
 from stepsize_solvers.programs import Matrix, Shown, is_identity

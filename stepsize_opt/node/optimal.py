@@ -18,7 +18,7 @@ from stepsize_opt.node.pieces import check_start, chosen_solver, processes, solv
 from stepsize_opt.node.question import Question
 from stepsize_opt.node.reductions import reduce_problem
 from stepsize_opt.node.result import StepsizeResult
-from stepsize_opt.sketches import Sketch
+from stepsize_opt.sketches.base import Sketch
 from stepsize_opt.smoothness import proved_smoothness
 from stepsize_solvers import SolverChoice
 from stepsize_solvers.conic.model import choose_lift, conic_model

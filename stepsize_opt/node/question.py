@@ -10,7 +10,7 @@ from typing import Any
 from stepsize_opt.goals import Goal
 from stepsize_opt.inputs.structures import Structure, pattern_of
 from stepsize_opt.methods import Algorithm, Method, get_method
-from stepsize_opt.sketches import Sketch, parse_sketch, read_sketch
+from stepsize_opt.sketches.base import Sketch, parse_sketch, read_sketch
 from stepsize_opt.smoothness import Smoothness, read_smoothness
 from stepsize_solvers.programs import Indices, Pattern
 

@@ -17,7 +17,7 @@ from stepsize_opt.plots import plot_eigenvalues
 from stepsize_opt.proofs import Certificate, exp_down
 from stepsize_opt.records import Result, plain_fields, structure_of_plain
 from stepsize_opt.saving import from_fields
-from stepsize_opt.sketches import Sketch, plain_sketch, sketch_of_plain
+from stepsize_opt.sketches.base import Sketch, plain_sketch, sketch_of_plain
 from stepsize_solvers.programs import Indices, Matrix, Status
 
 

@@ -32,7 +32,7 @@ from stepsize_opt.node import optimal_stepsize, read_problem
 from stepsize_opt.planning.questions import read_solving
 from stepsize_opt.proofs import Unproved, exp_down, rounded_down
 from stepsize_opt.records import completed
-from stepsize_opt.sketches import Sketch
+from stepsize_opt.sketches.base import Sketch
 from stepsize_opt.tables import Case, Progress, Row, Table, best_first, solve_cases
 from stepsize_solvers.numerics.linalg import blas_threads, sym
 from stepsize_solvers.programs import Matrix

@@ -30,7 +30,8 @@ from stepsize_opt.node import optimal_stepsize
 from stepsize_opt.planning.questions import Budget, Problem, read_solving
 from stepsize_opt.proofs import Unproved, exp_up
 from stepsize_opt.records import completed
-from stepsize_opt.sketches import Identity, RandK, Sketch
+from stepsize_opt.sketches.base import Sketch
+from stepsize_opt.sketches.diagonal import Identity, RandK
 from stepsize_opt.smoothness import NeedsDense
 from stepsize_opt.tables import Case, Measured, Progress, Row, Table, best_first, solve_cases
 from stepsize_solvers.programs import Status

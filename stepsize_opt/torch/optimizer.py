@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 
 from stepsize_opt.inputs.checks import positive_number, real_number, whole_number
 from stepsize_opt.methods import Compressor, Momentum, State
-from stepsize_opt.sketches import generators
+from stepsize_opt.sketches.draws import generators
 from stepsize_opt.torch.workers import Workers
 from stepsize_solvers.programs import Vector
 

@@ -15,7 +15,7 @@ from stepsize_opt.inputs.matrices import dense, read_matrix
 from stepsize_opt.methods import Method
 from stepsize_opt.node import certify
 from stepsize_opt.problems import linear_smoothness, softmax_curvature
-from stepsize_opt.sketches import Sketch
+from stepsize_opt.sketches.base import Sketch
 from stepsize_solvers.programs import Matrix
 
 # Rounding a scaled D moves it again; a few times the largest relative rounding error of the dtype makes room for it.

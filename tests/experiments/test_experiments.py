@@ -14,9 +14,8 @@ import pandas as pd
 import pytest
 
 from shared.small_data import correlated_data, small_data
-from stepsize_opt import Feedback
+from stepsize_opt import Feedback, RandK
 from stepsize_opt.problems import Federated, Quadratic
-from stepsize_opt.sketches import RandK
 from stepsize_solvers.programs import Matrix, Vector
 from stepsize_validation.data import (
     Dataset,

@@ -39,7 +39,7 @@ from stepsize_opt.inputs.matrices import read_matrix
 from stepsize_opt.large.stepsizes import BlockStepsize
 from stepsize_opt.results import DistributedResult, StepsizeResult, SubspaceMethod
 from stepsize_opt.saving import atomic_write, json_text, load_result, save_result
-from stepsize_opt.sketches import plain_sketch, sketch_of_plain
+from stepsize_opt.sketches.base import plain_sketch, sketch_of_plain
 from stepsize_validation.cli.files import load_matrix
 from stepsize_validation.cli.root import main
 from stepsize_validation.data import load_dataset

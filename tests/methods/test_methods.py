@@ -13,7 +13,7 @@ from shared.moments import listed, second_moment, variance
 from stepsize_opt import CompressedStep, Gaussian, LayerWise, Method, RandK, certify, optimal_stepsize
 from stepsize_opt.methods import DetCGD1, DetCGD2, get_method, method_names
 from stepsize_opt.problems import Quadratic
-from stepsize_opt.sketches import generators
+from stepsize_opt.sketches.draws import generators
 from stepsize_validation import run
 from stepsize_validation.data import random_quadratic, random_smoothness
 from stepsize_validation.properties.strategies import LISTABLE, problems, seeds

@@ -16,7 +16,7 @@ from shared.goals import arguments_of
 from stepsize_opt import CompressedStep, LowRankPlusDiagonal, SystematicSampling, compression_limit, optimal_method
 from stepsize_opt.goals import METRIC_GOALS
 from stepsize_opt.results import SubspaceMethod
-from stepsize_opt.sketches import rounded_to_budget
+from stepsize_opt.sketches.diagonal import rounded_to_budget
 from stepsize_validation.data import random_smoothness
 from stepsize_validation.properties.exact import (
     Rational,

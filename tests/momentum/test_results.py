@@ -30,7 +30,7 @@ from stepsize_opt import (
 from stepsize_opt.goals import MOMENTUM_GOALS
 from stepsize_opt.problems import Federated, find_infimum
 from stepsize_opt.results import StepsizeResult
-from stepsize_opt.sketches import generators
+from stepsize_opt.sketches.draws import generators
 from stepsize_solvers.programs import Matrix, Vector
 from stepsize_validation import check_rate, run
 from stepsize_validation.cli import main

@@ -36,7 +36,7 @@ from stepsize_opt.goals import base
 from stepsize_opt.problems import find_infimum
 from stepsize_opt.results import DistributedResult, StepsizeResult
 from stepsize_opt.saving import json_text
-from stepsize_opt.sketches import plain_sketch, sketch_of_plain
+from stepsize_opt.sketches.base import plain_sketch, sketch_of_plain
 from stepsize_opt.verify import verify
 from stepsize_validation import check_rate, distributed_lambda, run
 from stepsize_validation.data import federated_logistic, logistic_regression, random_smoothness, split

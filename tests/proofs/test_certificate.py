@@ -15,7 +15,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from shared.reference_problems import random_smoothness
-from stepsize_opt import BlockDiagonal, Direction, Gaussian, Identity, RandK, certify, optimal_stepsize
+from stepsize_opt import BlockDiagonal, Direction, Gaussian, Identity, RandK, Sketch, certify, optimal_stepsize
 from stepsize_opt.proofs import (
     Approximate,
     Enclosed,
@@ -31,7 +31,6 @@ from stepsize_opt.proofs.basis import Basis, log_det_bounds, proved_definite
 from stepsize_opt.proofs.certificate import Certificate
 from stepsize_opt.proofs.duals import Multiplier, log_det_conjugate, semidefinite
 from stepsize_opt.proofs.maps import adjoint_below, image_above
-from stepsize_opt.sketches import Sketch
 from stepsize_solvers.programs import DiagonalPlusScaled, Family, Matrix, Pattern, Program
 from stepsize_validation.data import with_spectrum
 from stepsize_validation.properties.exact import (

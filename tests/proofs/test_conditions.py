@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from shared.sketch_examples import EXAMPLES
-from stepsize_opt import optimal_distributed_stepsize
+from stepsize_opt import DiagonalSketch, FiniteSketch, RandK, Sketch, optimal_distributed_stepsize
 from stepsize_opt.proofs import (
     CentredMap,
     ClientGroup,
@@ -24,7 +24,6 @@ from stepsize_opt.proofs import (
 )
 from stepsize_opt.proofs.maps import centred_above, centred_image
 from stepsize_opt.proofs.multipliers import Bound, HomogeneousBound, MetricBound, TangentBound
-from stepsize_opt.sketches import DiagonalSketch, FiniteSketch, RandK, Sketch
 from stepsize_solvers.programs import Matrix, Pattern
 from stepsize_validation.data import random_smoothness
 from stepsize_validation.properties.exact import (

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from stepsize_opt import RandK, Sketch
 from stepsize_opt.proofs import Descent, inverses
 from stepsize_opt.proofs.arithmetic import Enclosed, Pair
 from stepsize_opt.proofs.duals import Multiplier
 from stepsize_opt.proofs.inverses import exceeds_inverse, largest_floor
-from stepsize_opt.sketches import RandK, Sketch
 from stepsize_solvers import get_solver
 from stepsize_solvers.programs import Pattern, Program, Settings
 from stepsize_validation.data import random_smoothness

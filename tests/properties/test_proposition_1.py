@@ -19,7 +19,7 @@ from properties.study import examples
 from shared.sketch_examples import EXAMPLES
 from stepsize_opt import RandK, Sketch, optimal_distributed_stepsize, optimal_stepsize
 from stepsize_opt.methods import DetCGD1
-from stepsize_opt.sketches import DiagonalBase
+from stepsize_opt.sketches.base import DiagonalBase
 from stepsize_solvers.programs import Matrix, PositiveMap, hadamard
 from stepsize_validation.properties import check_sketch, claims
 from stepsize_validation.properties.checks import Check, checks, run_check

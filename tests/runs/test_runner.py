@@ -12,10 +12,7 @@ from matplotlib.figure import Figure
 
 from shared.goals import arguments_of
 from shared.small_data import small_data
-from stepsize_opt import optimal_distributed_stepsize, optimal_method, optimal_stepsize
-from stepsize_opt.goals import METRIC_GOALS
-from stepsize_opt.problems import Federated, Quadratic, find_federated_infimum, find_infimum
-from stepsize_opt.sketches import (
+from stepsize_opt import (
     BernQ,
     Gaussian,
     Identity,
@@ -23,7 +20,12 @@ from stepsize_opt.sketches import (
     LayerWise,
     RandK,
     Sketch,
+    optimal_distributed_stepsize,
+    optimal_method,
+    optimal_stepsize,
 )
+from stepsize_opt.goals import METRIC_GOALS
+from stepsize_opt.problems import Federated, Quadratic, find_federated_infimum, find_infimum
 from stepsize_validation import check_rate
 from stepsize_validation.data import federated_logistic, layered_logistic, logistic_regression, random_quadratic, split
 from stepsize_validation.properties.strategies import sketches

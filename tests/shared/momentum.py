@@ -13,9 +13,9 @@ import numpy as np
 
 from shared.certificates import weighted
 from shared.moments import listed
+from stepsize_opt import Sketch
 from stepsize_opt.methods import Compressor
 from stepsize_opt.results import SubspaceMethod
-from stepsize_opt.sketches import Sketch
 from stepsize_solvers.programs import Matrix
 from stepsize_validation.properties.exact import Rational, combine, inverse, product, rational, transpose
 

@@ -8,8 +8,8 @@ from itertools import product
 import numpy as np
 
 from shared.moments import listed
+from stepsize_opt import Sketch
 from stepsize_opt.problems import Federated, Objective
-from stepsize_opt.sketches import Sketch
 from stepsize_solvers.programs import Matrix, Vector
 
 

@@ -6,7 +6,7 @@ import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
 
-from stepsize_opt.sketches import Sketch
+from stepsize_opt import Sketch
 
 Matrix = NDArray[np.float64]
 

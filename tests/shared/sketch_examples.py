@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from stepsize_opt.sketches import (
+from stepsize_opt import (
     BernQ,
     DiagonalSketch,
     FiniteSketch,

@@ -17,14 +17,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from shared.moments import listed
 from shared.reference_problems import random_smoothness
 from shared.sketch_examples import EXAMPLES
-from stepsize_opt import certify, optimal_stepsize
-from stepsize_opt.proofs.arithmetic import Enclosed, Pair
-from stepsize_opt.proofs.duals import Multiplier
-from stepsize_opt.proofs.maps import coefficient_roundings, image
-from stepsize_opt.proofs.roundings import twice_gamma
-from stepsize_opt.sketches import (
+from stepsize_opt import (
     BernQ,
-    DiagonalBase,
     DiagonalSketch,
     FiniteSketch,
     Gaussian,
@@ -34,9 +28,15 @@ from stepsize_opt.sketches import (
     RandK,
     Sketch,
     SystematicSampling,
+    certify,
+    optimal_stepsize,
     parse_sketch,
-    sketch_forms,
 )
+from stepsize_opt.proofs.arithmetic import Enclosed, Pair
+from stepsize_opt.proofs.duals import Multiplier
+from stepsize_opt.proofs.maps import coefficient_roundings, image
+from stepsize_opt.proofs.roundings import twice_gamma
+from stepsize_opt.sketches.base import DiagonalBase, sketch_forms
 from stepsize_solvers.programs.maps import (
     CongruenceSum,
     DiagonalPlusScaled,

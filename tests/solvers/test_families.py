@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from shared.lagrangian import bound, gap
-from stepsize_opt.sketches import Gaussian, RandK, Sketch
+from stepsize_opt import Gaussian, RandK, Sketch
 from stepsize_solvers.families import solve_families
 from stepsize_solvers.families.cuts import worth_cutting
 from stepsize_solvers.families.dense import dense_solver

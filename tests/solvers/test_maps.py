@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from numpy.testing import assert_allclose
 
-from stepsize_opt.sketches import Sketch
+from stepsize_opt import Sketch
 from stepsize_solvers.programs.maps import (
     CongruenceSum,
     DiagonalPlusScaled,

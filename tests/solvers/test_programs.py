@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from shared.native_problems import all_maps, rand_k, spectrum
-from stepsize_opt.sketches import BernQ, FiniteSketch
+from stepsize_opt import BernQ, FiniteSketch
 from stepsize_solvers.programs import DiagonalPlusScaled, Family, Hadamard, Matrix, Metric, Pattern, Program
 
 W = np.diag([2.0, 3.0, 1.0]) + np.array([[0.0, 0.5, 0.0], [0.5, 0.0, 0.0], [0.0, 0.0, 0.0]])

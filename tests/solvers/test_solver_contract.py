@@ -24,10 +24,10 @@ from stepsize_opt import (
     IndependentSampling,
     LayerWise,
     RandK,
+    Sketch,
     optimal_stepsize,
 )
 from stepsize_opt.proofs.repairs import repair
-from stepsize_opt.sketches import Sketch
 from stepsize_solvers.conic.backends import BACKENDS
 from stepsize_solvers.conic.model import Lift, choose_lift
 from stepsize_solvers.programs.contract import Settings, SolverUnavailable, Status, UnsupportedProgram

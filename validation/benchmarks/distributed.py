@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from benchmarks.harness import GAP, Measured, at_hand, main
+from stepsize_opt import RandK
 from stepsize_opt.planning import compare_distributed
 from stepsize_opt.problems import find_federated_infimum
-from stepsize_opt.sketches import RandK
 from stepsize_validation.data import federated_logistic, load_dataset, split
 
 

@@ -19,6 +19,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from stepsize_opt import BernQ, Identity, LayerWise, RandK, Sketch
 from stepsize_opt.goals import GoalName
 from stepsize_opt.inputs.checks import items, whole_number
 from stepsize_opt.inputs.matrices import SMOOTHNESS_REMEDY, check_positive_definite, dense, read_matrix
@@ -26,7 +27,6 @@ from stepsize_opt.inputs.structures import Direction, Structure
 from stepsize_opt.node import optimal_stepsize
 from stepsize_opt.planning import power_of
 from stepsize_opt.records import completed
-from stepsize_opt.sketches import BernQ, Identity, LayerWise, RandK, Sketch
 from stepsize_opt.tables import Row, Table, best_first
 from stepsize_solvers.programs import Matrix, Vector, block_slices
 

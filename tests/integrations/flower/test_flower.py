@@ -21,7 +21,7 @@ from integrations.processes import BIN, ENVIRONMENT, SECONDS, python
 from stepsize_opt import CompressedStep, Feedback, RandK
 from stepsize_opt.flower import FeedbackStrategy, SharedSeedStrategy, compress_mod
 from stepsize_opt.results import SubspaceMethod
-from stepsize_opt.sketches import generators
+from stepsize_opt.sketches.draws import generators
 from stepsize_validation import run, run_feedback
 
 ROOT = Path(__file__).parents[3]

@@ -15,7 +15,7 @@ from stepsize_opt import CompressedStep, Feedback, RandK, optimal_method, optima
 from stepsize_opt.flower import FeedbackStrategy, MissingReplies, SharedSeedStrategy
 from stepsize_opt.flower.wire import Layout, content_bytes, own_record, pack_places, unpack_places
 from stepsize_opt.problems import Federated
-from stepsize_opt.sketches import generators
+from stepsize_opt.sketches.draws import generators
 from stepsize_validation import run, run_feedback
 from stepsize_validation.data import federated_logistic, load_dataset, split
 

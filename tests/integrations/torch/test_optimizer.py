@@ -22,7 +22,7 @@ from stepsize_opt import (
     optimal_method,
     optimal_stepsize,
 )
-from stepsize_opt.sketches import generators
+from stepsize_opt.sketches.draws import generators
 from stepsize_opt.torch import CompressedSGD, FeedbackSGD
 from stepsize_validation import run, run_feedback
 from stepsize_validation.data import random_quadratic

@@ -21,7 +21,18 @@ from typing import Any
 
 import numpy as np
 
-from stepsize_opt import sketches
+from stepsize_opt import (
+    BernQ,
+    DiagonalSketch,
+    FiniteSketch,
+    Gaussian,
+    Identity,
+    IndependentSampling,
+    LayerWise,
+    RandK,
+    Sketch,
+    SystematicSampling,
+)
 from stepsize_opt.clients.api import optimal_distributed_stepsize
 from stepsize_opt.clients.result import DistributedResult
 from stepsize_opt.inputs.structures import NAMED_STRUCTURES, BlockDiagonal, pattern_of
@@ -70,7 +81,7 @@ class ClientsProblem:
 
     matrices: tuple[Matrix, ...]
     L: Matrix
-    sketch: sketches.Sketch
+    sketch: Sketch
 
     def solve(self, solver: str, tol: float, options: Mapping[str, Any]) -> DistributedResult:
         """Make the call that users make; Δ⁰ = Δ^inf = 0 leave no other condition."""
@@ -142,28 +153,28 @@ def _halves(d: int) -> tuple[int, int]:
     return d // 2, d - d // 2
 
 
-def _diagonal(d: int) -> sketches.Sketch:
+def _diagonal(d: int) -> Sketch:
     """Return the sketch that sends the even or the odd coordinates."""
     even = np.arange(d) % 2 == 0
-    return sketches.DiagonalSketch([2.0 * even, 2.0 * ~even], [0.5, 0.5])
+    return DiagonalSketch([2.0 * even, 2.0 * ~even], [0.5, 0.5])
 
 
-def _finite(d: int) -> sketches.Sketch:
+def _finite(d: int) -> Sketch:
     """Return the sketch that projects on one half or the other of a random orthonormal basis."""
     Q = np.linalg.qr(np.random.default_rng(d).standard_normal((d, d)))[0]
-    return sketches.FiniteSketch([2.0 * part @ part.T for part in np.split(Q, [d // 2], axis=1)], [0.5, 0.5])
+    return FiniteSketch([2.0 * part @ part.T for part in np.split(Q, [d // 2], axis=1)], [0.5, 0.5])
 
 
-SKETCHES: dict[str, Callable[[int], sketches.Sketch]] = {
-    "identity": sketches.Identity,
-    "rand-k": lambda d: sketches.RandK(d, max(1, d // 4)),
-    "bern-q": lambda d: sketches.BernQ([0.3, 0.8], _halves(d)),
-    "independent": lambda d: sketches.IndependentSampling(np.linspace(0.1, 1.0, d)),
-    "systematic": lambda d: sketches.SystematicSampling(np.linspace(0.1, 1.0, d)),
+SKETCHES: dict[str, Callable[[int], Sketch]] = {
+    "identity": Identity,
+    "rand-k": lambda d: RandK(d, max(1, d // 4)),
+    "bern-q": lambda d: BernQ([0.3, 0.8], _halves(d)),
+    "independent": lambda d: IndependentSampling(np.linspace(0.1, 1.0, d)),
+    "systematic": lambda d: SystematicSampling(np.linspace(0.1, 1.0, d)),
     "diagonal": _diagonal,
     "finite": _finite,
-    "gaussian": lambda d: sketches.Gaussian(d, max(1, d // 4)),
-    "layers": lambda d: sketches.LayerWise([sketches.RandK(d // 2, 1), sketches.Gaussian(d - d // 2, 1)]),
+    "gaussian": lambda d: Gaussian(d, max(1, d // 4)),
+    "layers": lambda d: LayerWise([RandK(d // 2, 1), Gaussian(d - d // 2, 1)]),
 }
 
 

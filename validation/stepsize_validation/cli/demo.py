@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stepsize_opt import certify, compare, optimal_stepsize
-from stepsize_opt.sketches import parse_sketch
+from stepsize_opt import certify, compare, optimal_stepsize, parse_sketch
 from stepsize_opt.tables import Row, Table, best_first
 from stepsize_solvers.programs import Matrix, Vector
 from stepsize_validation.cli.common import (
@@ -34,8 +33,8 @@ from stepsize_validation.cli.common import (
 from stepsize_validation.cli.options import add, positive, seed, whole
 
 if TYPE_CHECKING:
+    from stepsize_opt import Sketch
     from stepsize_opt.problems import Infimum, LogisticRegression
-    from stepsize_opt.sketches import Sketch
     from stepsize_validation.runs import RateCheck, Run
 
 _LEVELS = {"1e-2": 1e-2, "1e-4": 1e-4, "1e-6": 1e-6}

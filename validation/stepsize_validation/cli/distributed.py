@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from stepsize_opt import parse_sketch
 from stepsize_opt.clients.api import SEEDS, optimal_distributed_stepsize
 from stepsize_opt.goals import CLIENT_GOALS
 from stepsize_opt.inputs.matrices import read_matrix
 from stepsize_opt.planning import compare_distributed
-from stepsize_opt.sketches import parse_sketch
 from stepsize_validation.cli.common import (
     OUTPUTS,
     answer,

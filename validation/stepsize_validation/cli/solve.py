@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from stepsize_opt import parse_sketch
 from stepsize_opt.certificates import write_certificate
 from stepsize_opt.goals import GOAL_NAMES, coordinates_sent
 from stepsize_opt.inputs.checks import check_dense
 from stepsize_opt.node import StepsizeResult, certify, optimal_stepsize
 from stepsize_opt.planning import compare
-from stepsize_opt.sketches import parse_sketch, sketch_forms
+from stepsize_opt.sketches.base import sketch_forms
 from stepsize_validation.cli.common import (
     EXIT_INACCURATE,
     EXIT_INTERRUPTED,

@@ -13,8 +13,8 @@ from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
+from stepsize_opt import parse_sketch
 from stepsize_opt.inputs.checks import did_you_mean
-from stepsize_opt.sketches import parse_sketch
 from stepsize_solvers import available_solvers, get_solver
 from stepsize_validation.cli.common import EXIT_INACCURATE, EXIT_OPTIMAL, check_folder, progress
 from stepsize_validation.cli.options import add, names, positive, seed, whole, wholes

@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 from scipy.linalg import eigh
 
+from stepsize_opt import RandK
 from stepsize_opt.planning import compare_distributed, dcgd_stepsize
 from stepsize_opt.problems import Federated, find_federated_infimum
-from stepsize_opt.sketches import RandK
 from stepsize_validation.data import Dataset, federated_logistic, split
 from stepsize_validation.experiments.spec import CURVES, Choice, Experiment, Panel, Plan, curves
 from stepsize_validation.runs import distributed_lambda

@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 
+from stepsize_opt import BernQ, Identity, LayerWise, RandK, Sketch
 from stepsize_opt.inputs.structures import Direction
 from stepsize_opt.node import optimal_stepsize
 from stepsize_opt.problems import find_infimum
-from stepsize_opt.sketches import BernQ, Identity, LayerWise, RandK, Sketch
 from stepsize_validation.data import Dataset, layered_logistic
 from stepsize_validation.experiments.spec import CURVES, Choice, Experiment, Panel, Plan
 

@@ -6,10 +6,10 @@ each goal, by the floats they send.  The ridge penalty makes f strongly convex, 
 
 from __future__ import annotations
 
+from stepsize_opt import Identity, RandK
 from stepsize_opt.limit import optimal_method
 from stepsize_opt.node import optimal_stepsize
 from stepsize_opt.problems import find_infimum
-from stepsize_opt.sketches import Identity, RandK
 from stepsize_validation.data import Dataset, logistic_regression
 from stepsize_validation.experiments.spec import Choice, Experiment, Panel, Plan, cgd, curves
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pandas as pd
 
+from stepsize_opt import RandK
 from stepsize_opt.planning import compare
 from stepsize_opt.problems import find_infimum
-from stepsize_opt.sketches import RandK
 from stepsize_solvers.programs import Matrix
 from stepsize_validation.data import Dataset, logistic_regression
 from stepsize_validation.experiments.spec import CURVES, Choice, Experiment, Panel, Plan, Tables, cgd

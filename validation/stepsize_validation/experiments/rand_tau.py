@@ -6,9 +6,9 @@ in the descent metric.  D₂* need not satisfy det-CGD1's condition: whether it 
 
 from __future__ import annotations
 
+from stepsize_opt import RandK
 from stepsize_opt.node import certify, optimal_stepsize
 from stepsize_opt.problems import find_infimum
-from stepsize_opt.sketches import RandK
 from stepsize_validation.data import Dataset, logistic_regression
 from stepsize_validation.experiments.spec import CURVES, Choice, Experiment, Panel, Plan, cgd
 

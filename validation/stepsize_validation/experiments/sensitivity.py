@@ -16,9 +16,9 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
+from stepsize_opt import RandK, Sketch
 from stepsize_opt.node import StepsizeResult, certify, optimal_stepsize
 from stepsize_opt.problems import find_infimum
-from stepsize_opt.sketches import RandK, Sketch
 from stepsize_solvers.programs import Matrix
 from stepsize_validation.data import Dataset, logistic_regression
 from stepsize_validation.experiments.spec import Experiment, Plan, Tables

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from stepsize_opt import Sketch
 from stepsize_opt.goals import GoalName
 from stepsize_opt.inputs.checks import positive_number, whole_number
 from stepsize_opt.limit import SubspaceMethod, compression_limit
@@ -16,7 +17,6 @@ from stepsize_opt.methods import Method
 from stepsize_opt.node import StepsizeResult
 from stepsize_opt.plots import Curve
 from stepsize_opt.problems import Federated, FederatedInfimum, Infimum, Objective
-from stepsize_opt.sketches import Sketch
 from stepsize_solvers.programs import Matrix
 from stepsize_validation.data import Dataset
 from stepsize_validation.figures import Line, draw_panels

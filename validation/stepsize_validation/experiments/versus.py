@@ -19,13 +19,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from stepsize_opt import RandK
 from stepsize_opt.goals import LinearGoal
 from stepsize_opt.limit import optimal_method
 from stepsize_opt.methods import Feedback
 from stepsize_opt.node import optimal_stepsize
 from stepsize_opt.plots import Style, styles_of
 from stepsize_opt.problems import Federated, Infimum, LogisticRegression, find_infimum
-from stepsize_opt.sketches import RandK
 from stepsize_opt.smoothness import LowRankPlusDiagonal
 from stepsize_solvers.programs import Matrix, Vector
 from stepsize_validation.data import Dataset, federated_logistic, logistic_regression, split

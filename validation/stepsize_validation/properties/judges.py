@@ -26,7 +26,7 @@ import numpy as np
 from stepsize_opt import BlockDiagonal, Direction, Sketch
 from stepsize_opt.methods import get_method
 from stepsize_opt.results import Certificate, DistributedResult, StepsizeResult
-from stepsize_opt.sketches import plain_sketch
+from stepsize_opt.sketches.base import plain_sketch
 from stepsize_solvers.programs import is_identity
 from stepsize_validation.properties.exact import (
     Rational,

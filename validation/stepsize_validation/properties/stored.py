@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from stepsize_opt import BlockDiagonal, Direction, Sketch, parse_sketch
-from stepsize_opt.sketches import sketch_of_plain
+from stepsize_opt.sketches.base import sketch_of_plain
 
 
 def read_sketch(plain: Any, d: int) -> Sketch:

@@ -12,10 +12,11 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from stepsize_opt import BlockDiagonal, Direction
-from stepsize_opt.sketches import (
+from stepsize_opt import (
     BernQ,
+    BlockDiagonal,
     DiagonalSketch,
+    Direction,
     FiniteSketch,
     Gaussian,
     Identity,

@@ -10,11 +10,12 @@ from functools import cached_property
 import numpy as np
 from scipy.linalg import eigh
 
+from stepsize_opt import Sketch
 from stepsize_opt.inputs.checks import items
 from stepsize_opt.inputs.matrices import dense, read_matrix
 from stepsize_opt.methods import Factors, Method, get_method
 from stepsize_opt.problems import Federated, Objective
-from stepsize_opt.sketches import Sketch, sketch_of_each
+from stepsize_opt.sketches.base import sketch_of_each
 from stepsize_solvers.numerics.linalg import sym
 from stepsize_solvers.programs import Matrix, Vector
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from stepsize_opt import Sketch
 from stepsize_opt.inputs.checks import check_memory, check_one_of, real_array, real_number
 from stepsize_opt.methods import Compressor, Momentum, State, weight
 from stepsize_opt.plots import GUARANTEE, STYLES, Curve, axes_or_new, log_axes
-from stepsize_opt.sketches import Sketch
 from stepsize_solvers.programs import Indices, Matrix, Shown, Vector
 from stepsize_validation.runs.metric import DescentMetric
 

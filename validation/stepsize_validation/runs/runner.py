@@ -20,13 +20,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from stepsize_opt import Sketch
 from stepsize_opt.inputs.checks import check_objective, check_one_of, real_array, whole_number
 from stepsize_opt.inputs.matrices import dense, read_matrix
 from stepsize_opt.large.stepsizes import StepsizeOperator
 from stepsize_opt.methods import CompressedStep, Compressor, Feedback, Method, get_method
 from stepsize_opt.problems import Federated, Objective
 from stepsize_opt.results import DistributedResult, StepsizeResult
-from stepsize_opt.sketches import Sketch, sketch_of_each
+from stepsize_opt.sketches.base import sketch_of_each
 from stepsize_solvers.programs import Matrix, Vector
 from stepsize_validation.runs.metric import DescentMetric
 from stepsize_validation.runs.record import MomentumRun, Run

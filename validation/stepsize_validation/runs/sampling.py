@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from stepsize_opt import Sketch
 from stepsize_opt.inputs.checks import whole_number
 from stepsize_opt.methods import Compress
-from stepsize_opt.sketches import Draw, Sketch, generators
+from stepsize_opt.sketches.draws import Draw, generators
 from stepsize_solvers.programs import Matrix, Vector
 
 # Numbers drawn for a seed in one chunk of several steps: enough that the calls cost little, few enough for the chunk of
