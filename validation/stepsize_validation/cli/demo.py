@@ -255,7 +255,9 @@ def _print_conclusions(
         for name, until in (("γI", ahead[_CGD]), (closed.names[0], ahead[_CLOSED]))
         if until
     ]
-    first = f"At first others have a smaller f: {' and '.join(leads)}." if leads else "It has the smaller f throughout."
+    first = (
+        f"At first others have a smaller f: {' and '.join(leads)}." if leads else "No other D has a smaller f at first."
+    )
     print("\n\n".join(textwrap.fill(text, 79) for text in (gained, proved, first)), end="\n\n")
 
 
