@@ -91,8 +91,9 @@ class Result(Shown, Saved):
         s = self.solver_stats
         seconds = "" if s.solve_time is None else f", {s.solve_time:.3g} s"
         iterations = "" if s.num_iters is None else f", {s.num_iters} iterations"
+        message = f" ({self.message})" if self.message else ""
         rows = [
-            ("status", self.status + (f" ({self.message})" if self.message else "")),
+            ("status", self.status + (" for the estimate" if self.estimated else "") + message),
             *([("smoothness", self.estimated)] if self.estimated else []),
             *self._rows(),
             ("certified gap", f"{self.gap:.2e} (tolerance {self.tol:.0e})"),

@@ -468,6 +468,7 @@ def test_what_rests_on_an_estimate_says_so(tmp_path: Path) -> None:
     np.testing.assert_array_equal(result.D, proved.D)
     assert proved.certified and not result.certified and not ESTIMATE.certified
     assert "certified=False" not in repr(proved)
+    assert "optimal for the estimate" in repr(result) and "estimate" not in repr(proved)
     for shown in (repr(result), result._repr_html_(), repr(compare(ESTIMATE, RandK(2, 1))), repr(ESTIMATE)):
         assert "certified=False" in shown
     assert "two Hessians, margin 1.5" in result.summary()["estimated"]
