@@ -97,10 +97,10 @@ def write_certificate(result: Certified, L: Any, path: str | PathLike[str], *, s
 
 @dataclass(frozen=True, eq=False)
 class _Question:
-    """What an answer does not hold of its question: L, and M of the goals that have one."""
+    """What an answer does not hold of its question: L, and the goal with its M."""
 
     L: Symmetric | LowRankPlusDiagonal
-    M: Symmetric | float | None
+    goal: Goal
 
     @staticmethod
     def of(result: Certified, L: Any, strong_convexity: Any) -> _Question:
@@ -112,7 +112,11 @@ class _Question:
             msg = f"a certificate file holds dense multipliers, so d must be at most {LARGEST}, got {d}"
             raise ValueError(msg)
         goal = Goal.read(result.goal, strong_convexity, d, momentum=result.momentum)
-        return _Question(smoothness.formed().matrix if smoothness.is_formed else smoothness.factored(), goal.M)
+        return _Question(smoothness.formed().matrix if smoothness.is_formed else smoothness.factored(), goal)
+
+    @property
+    def M(self) -> Symmetric | float | None:
+        return self.goal.M
 
     @property
     def d(self) -> int:
@@ -315,7 +319,7 @@ def _with_multipliers(document: Document, result: StepsizeResult, question: _Que
     """Return the document with the multipliers that float64 finds."""
     L, M = question.smoothness(), question.curvature()
     answer = _in_floats(result, question, L, M)
-    if result.goal == "paper":
+    if question.goal.needs_condition:
         document["multipliers"] = plain({"factor": answer.of_condition(), "reference": answer.D})
         return document
     factor, reference = answer.of_metric()
@@ -349,9 +353,7 @@ def _with_dual(result: StepsizeResult, question: _Question, L: Matrix) -> Stepsi
         result.sketch,
         algorithm=result.method,
         structure=result.structure,
-        goal=result.goal,
-        strong_convexity=question.M if result.goal == "linear" else None,
-        momentum=result.momentum,
+        goal=question.goal,
         tol=_FINER * result.tol,
     )
 

@@ -23,7 +23,7 @@ from stepsize_opt.clients.problem import Targets, read_clients, reduce_clients
 from stepsize_opt.clients.programs import ClientPrograms
 from stepsize_opt.clients.result import DistributedResult
 from stepsize_opt.clients.search import Question, Runs
-from stepsize_opt.goals import CLIENT_GOALS, GoalName, coordinates_sent
+from stepsize_opt.goals import CLIENT_GOALS, Goal, GoalName, PaperGoal, coordinates_sent, goal_class
 from stepsize_opt.inputs.checks import check_one_of, read_only, solve_settings
 from stepsize_opt.inputs.structures import Direction, Structure, pattern_of
 from stepsize_opt.methods import Algorithm, get_method
@@ -48,7 +48,7 @@ def shared_seeds(node: StepsizeResult, targets: Targets, requested: int | None) 
         K, smallest = requested, 1
     elif requested is not None:
         status = (Status.INFEASIBLE if requested < smallest else Status.INACCURATE).value
-        message = why_not(requested, K, smallest, node.goal)
+        message = why_not(requested, K, smallest, node.goal_class)
     return DistributedResult(
         status=status,
         D=node.D,
@@ -58,7 +58,7 @@ def shared_seeds(node: StepsizeResult, targets: Targets, requested: int | None) 
         rate=rate,
         descent_rate=max(node.descent_rate, rate),
         goal=node.goal,
-        binding=("T(D) ⪯ D",) if node.goal == "paper" else (),
+        binding=("T(D) ⪯ D",) if node.goal_class.needs_condition else (),
         certificate=node.certificate,
         targets=targets,
         floats_per_client=(coordinates_sent(K, node.expected_nonzeros),) * targets.clients,
@@ -85,11 +85,11 @@ def _gammas(structure: Structure, D: Matrix) -> tuple[float, ...]:
     return tuple(float(part.min()) for part in np.split(ratios, ends))
 
 
-def why_not(requested: int, needed: int, smallest: int, goal: str) -> str:
+def why_not(requested: int, needed: int, smallest: int, goal: type[Goal]) -> str:
     """Explain why a K below the one that is proved to work was refused; the other goal may allow fewer iterations."""
     if requested >= smallest:
         return f"K = {requested} could not be decided: {needed} works, below {smallest} nothing does"
-    under = "the condition" if goal == "paper" else "the descent metric"
+    under = "the condition" if goal.needs_condition else "the descent metric"
     return f"K = {requested} is proved too small under {under}; the smallest K that works is {needed}"
 
 
@@ -189,7 +189,7 @@ def optimal_distributed_stepsize(
     method = get_method(algorithm)
     check_one_of("goal", goal, CLIENT_GOALS)
     check_one_of("seeds", seeds, SEEDS)
-    if goal != "paper" and seeds == "independent":
+    if seeds == "independent" and not goal_class(goal).needs_condition:
         msg = (
             f"goal={goal!r} goes with seeds='shared'; for independent seeds take goal='paper', "
             "whose result has descent_rate and iterations() of its D"
@@ -285,7 +285,7 @@ def _answer(question: Question, targets: Targets, requested: int | None, tol: fl
         raise RuntimeError(msg)
     found = _find(question, targets, None, found.runs)
     status = Status.INFEASIBLE if requested < found.smallest_K else found.unproved
-    return found, status, why_not(requested, found.best.K, found.smallest_K, "paper")
+    return found, status, why_not(requested, found.best.K, found.smallest_K, PaperGoal)
 
 
 def _find(question: Question, targets: Targets, K: int | None, runs: Runs) -> _Found:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from stepsize_opt.clients.problem import Targets
+from stepsize_opt.goals import goal_class
 from stepsize_opt.large.stepsizes import check_stepsize
 from stepsize_opt.methods import get_method
 from stepsize_opt.records import Result, plain_fields, structure_of_plain
@@ -121,7 +122,7 @@ class DistributedResult(Result):
     @property
     def guarantee_used(self) -> str:
         """Which rate ``iterations`` rests on, in words."""
-        descent = self.goal == "descent" or self.iterations() < self.K
+        descent = not goal_class(self.goal).needs_condition or self.iterations() < self.K
         return "descent, det(H)^(1/d)" if descent else "paper, det(D)^(1/d)"
 
     @property
@@ -184,7 +185,7 @@ class DistributedResult(Result):
 
     def _rates(self) -> list[tuple[str, str]]:
         H = "H = 2D − T(D)" if self.seeds == "shared" else "H = 2D − DLD"
-        if self.goal == "descent":
+        if not goal_class(self.goal).needs_condition:
             return [("rate det(H)^(1/d)", f"{self.descent_rate:.9g}, {H}")]
         descent = ("descent rate det(H)^(1/d)", f"{self.descent_rate:.9g}, {H}")
         return [("rate det(D)^(1/d)", f"{self.rate:.9g}"), descent]

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal, Self, TypeAlias, TypeVar
 
 import numpy as np
 
-from stepsize_opt.inputs.checks import check_one_of, enter_class, positive_number
+from stepsize_opt.inputs.checks import check_one_of, dimensions, enter_class, positive_number, real_array
 from stepsize_opt.inputs.matrices import Scaling, Symmetric, out_of_range
 from stepsize_opt.proofs import SMALLEST_NORMAL, Certificate, Descent, Evaluation, log_det_power
 from stepsize_opt.smoothness import LimitBounds, MatrixSmoothness
@@ -115,6 +115,10 @@ class Goal(ABC):
         Whether D has to satisfy T(D) ⪯ D.
     is_determinant : bool
         Whether the rate is det(X)^{1/d}; if not, it is a t.
+    has_limit : bool
+        Whether ``compression_limit`` and ``optimal_method`` answer for it.
+    strong : bool
+        With momentum, whether f is strongly convex.
     takes_curvature : bool
         Whether it takes M ⪯ ∇²f, the argument ``strong_convexity``.
     M
@@ -126,6 +130,8 @@ class Goal(ABC):
     momentum: ClassVar[bool] = False
     needs_condition: ClassVar[bool] = False
     is_determinant: ClassVar[bool] = False
+    has_limit: ClassVar[bool] = False
+    strong: ClassVar[bool] = False
     takes_curvature: ClassVar[bool] = False
     M: Symmetric | float | None = None
 
@@ -273,6 +279,27 @@ class Goal(ABC):
         return LimitBounds.combine(parts).log_bound(rank)
 
     # ---------------------------------------------------------------- what a rate guarantees
+
+    @classmethod
+    def iterations(cls, rate: float, d: int, **given: Any) -> int:
+        """Return the K of ``rounds`` from the arguments that ``words`` names; the others are None.
+
+        Raises TypeError for one that is missing, ValueError for one too many, or a start of another size than d.
+        """
+        wanted = cls.words.arguments
+        for name, value in given.items():
+            if value is not None and name not in wanted:
+                msg = f"iterations for the goal {cls.name!r} takes {' and '.join(wanted)}, not {name}"
+                raise ValueError(msg)
+        for name in wanted:
+            if given[name] is None:
+                msg = f"iterations needs {name}"
+                raise TypeError(msg)
+        accuracy, start = (given[name] for name in wanted)
+        if dimensions(start) > 0 and real_array(wanted[1], start).shape != (d,):
+            msg = f"{wanted[1]} must be a number or x⁰ − x*, {d} finite numbers"
+            raise ValueError(msg)
+        return cls.rounds(rate, accuracy, start)
 
     @classmethod
     def guaranteed(cls, rate: float, descent_rate: float) -> float:

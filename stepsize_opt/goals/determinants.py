@@ -145,6 +145,7 @@ class DescentGoal(MetricGoal):
     name: ClassVar[str] = "descent"
     words: ClassVar[GoalWords] = GoalWords("det(H)^(1/d)", "H = 2D − T(D) ≻ 0", *GRADIENT, "H")
     is_determinant: ClassVar[bool] = True
+    has_limit: ClassVar[bool] = True
 
     def program(self, condition: Program) -> Program:
         family = condition.condition

@@ -49,6 +49,7 @@ class FloorGoal(MetricGoal):
     In the coordinates of a piece it is H̃ ⪰ t̃ M̃⁻¹ with M̃ = 2^shift ΛMΛ near one and t̃ = 2^shift t.
     """
 
+    has_limit: ClassVar[bool] = True
     M: Symmetric | float = 1.0
     shift: int = 0
 

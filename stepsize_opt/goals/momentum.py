@@ -52,7 +52,6 @@ class MomentumGoal(FloorGoal):
     """
 
     momentum: ClassVar[bool] = True
-    strong: ClassVar[bool] = False  # whether f is strongly convex
     given: Symmetric | float | None = None
     V: Matrix | float | None = None
     loss: float = 0.0

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from stepsize_opt.goals import goal_class
+from stepsize_opt.goals import Goal, goal_class
 from stepsize_opt.large.stepsizes import StepsizeOperator, check_stepsize, stepsize_from_arrays
 from stepsize_opt.proofs import Certificate, exp_down, exp_up
 from stepsize_opt.saving import Saved, from_fields
@@ -20,7 +20,7 @@ class LimitAnswer(Shown, Saved):
     """A D at the limit of k floats per round, with its certificate."""
 
     k: float
-    goal: str
+    goal_class: type[Goal]
     D: Any
     certificate: Certificate
 
@@ -28,9 +28,14 @@ class LimitAnswer(Shown, Saved):
         check_stepsize(self.D, self.d)
 
     @property
-    @abstractmethod
+    def goal(self) -> str:
+        """The name of the goal."""
+        return self.goal_class.name
+
+    @property
     def momentum(self) -> bool:
         """Whether it is an answer for methods with momentum."""
+        return self.goal_class.momentum
 
     @property
     def d(self) -> int:
@@ -77,8 +82,8 @@ class CompressionLimit(LimitAnswer):
     ----------
     k : float
         Floats per round, on average.
-    goal : str
-        ``"descent"``, ``"euclidean"`` or ``"linear"``; with momentum ``"linear"`` or ``"convex"``.
+    goal_class : type
+        The class of the goal; ``goal`` is its name, ``momentum`` tells whether it is for methods with momentum.
     D : numpy.ndarray
         d×d, read-only, with D ⪯ L⁻¹ and tr(LD) ≤ k proved, so that a method attains it (``optimal_method``).  For a
         LowRankPlusDiagonal an operator with ``D @ g``, ``D.diagonal()`` and, when asked, ``D.todense()``.
@@ -89,8 +94,6 @@ class CompressionLimit(LimitAnswer):
         the identity below that of the limit.
     certificate : Certificate
         ``log_det`` and ``upper_bound`` are the proved ends of d log of the limit.
-    momentum : bool
-        Whether it is the limit of methods with momentum.
 
     Examples
     --------
@@ -98,11 +101,10 @@ class CompressionLimit(LimitAnswer):
     """
 
     k: float
-    goal: str
+    goal_class: type[Goal]
     D: Any
     probabilities: Vector
     certificate: Certificate
-    momentum: bool = False
 
     @property
     def value(self) -> float:
@@ -123,14 +125,14 @@ class CompressionLimit(LimitAnswer):
 
         With momentum per unit of log(2Δ⁰/accuracy), or of ‖x⁰ − x*‖(2/accuracy)^½ for ``convex``.
         """
-        return self.k * goal_class(self.goal, self.momentum).relative_rounds(self.value)
+        return self.k * self.goal_class.relative_rounds(self.value)
 
     def _numbers(self) -> dict[str, Any]:
         ends = {"value": self.value, "upper": self.upper, "floats_sent": self.floats_sent}
         return {**ends, "probabilities": self.probabilities.tolist()}
 
     def _shown(self) -> list[tuple[str, str]]:
-        h, words = self.probabilities, goal_class(self.goal, self.momentum).words
+        h, words = self.probabilities, self.goal_class.words
         spread = f"{h[0]:.6g} each" if h.size else "not computed"
         if h.size and h.min() < h.max():
             spread = f"from {h.min():.4g} to {h.max():.4g}"
@@ -148,4 +150,5 @@ class CompressionLimit(LimitAnswer):
 
     @classmethod
     def _of_contents(cls, meta: dict[str, Any], arrays: dict[str, Any]) -> CompressionLimit:
-        return from_fields(cls, meta, D=stepsize_of(arrays), probabilities=arrays["probabilities"])
+        aim = goal_class(meta["goal"], meta["momentum"])
+        return from_fields(cls, meta, goal_class=aim, D=stepsize_of(arrays), probabilities=arrays["probabilities"])

@@ -13,7 +13,7 @@ from stepsize_opt.smoothness import BASES, proved_smoothness
 
 
 def compression_limit(
-    L: Any, k: float, *, goal: GoalName = "descent", strong_convexity: Any = None, momentum: bool = False
+    L: Any, k: float, *, goal: GoalName | Goal = "descent", strong_convexity: Any = None, momentum: bool = False
 ) -> CompressionLimit:
     """Compute the best rate of a method that sends k floats per round, over all sketches and stepsizes.
 
@@ -39,6 +39,7 @@ def compression_limit(
     goal
         ``"descent"``, det(D)^{1/d}, for the weighted mean of E‖∇f‖²; ``"euclidean"``, the largest t with D ⪰ tI, for
         the mean in the Euclidean norm; ``"linear"``, the largest t with D ⪰ tM⁻¹, for E f(x^K) − f* ≤ (1 − t)^K Δ⁰.
+        Or a ``FloorGoal`` of your own.
     strong_convexity
         M of ``"linear"``, 0 ≺ M ⪯ ∇²f: a d×d matrix, or a number μ for μI.
     momentum
@@ -68,7 +69,7 @@ def optimal_method(
     L: Any,
     k: float,
     *,
-    goal: GoalName = "descent",
+    goal: GoalName | Goal = "descent",
     strong_convexity: Any = None,
     basis: str | None = None,
     momentum: bool = False,
@@ -133,6 +134,9 @@ def read_limit(
     smoothness = proved_smoothness(L)
     budget = read_budget(k, smoothness.d)
     asked = Goal.read(goal, strong_convexity, smoothness.d, METRIC_GOALS, momentum)
+    if not asked.has_limit:
+        msg = f"goal must be one whose limit is known, such as a FloorGoal, got a {type(asked).__name__}"
+        raise ValueError(msg)
     if smoothness.is_formed:
         return FormedLimit.of(smoothness.formed(), budget, asked)
     return ThinLimit.of(smoothness.factored(), budget, asked)

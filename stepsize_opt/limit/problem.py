@@ -68,7 +68,7 @@ SMALLEST_BUDGET = 1e-100  # below it underflow counts beside products with D ≈
 
 @dataclass(frozen=True, eq=False)
 class LimitProblem(ABC):
-    """A checked L, budget k and goal, of ``METRIC_GOALS``, or of ``MOMENTUM_GOALS`` with momentum."""
+    """A checked L, budget k and goal that has a limit."""
 
     L: Smoothness
     k: float
@@ -89,11 +89,11 @@ class LimitProblem(ABC):
 
     def limit(self, D: Any, h: Vector, certificate: Certificate) -> CompressionLimit:
         """Return the limit of a D at it; h: the probabilities of its directions, empty if they are unknown."""
-        return CompressionLimit(self.k, self.goal.name, locked(D), read_only(h), certificate, self.momentum)
+        return CompressionLimit(self.k, type(self.goal), locked(D), read_only(h), certificate)
 
     def method(self, basis: str, **parts: Any) -> SubspaceMethod:
         """Return the subspace method of its parts."""
-        own: dict[str, Any] = {"k": self.k, "goal": self.goal.name}
+        own: dict[str, Any] = {"k": self.k, "goal_class": type(self.goal)}
         return SubspaceMethod(basis=basis, **own, **{name: locked(part) for name, part in parts.items()})
 
     @property

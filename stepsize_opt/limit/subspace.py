@@ -21,11 +21,11 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
-from stepsize_opt.goals import MOMENTUM_GOALS, MomentumGoal, goal_class
+from stepsize_opt.goals import Goal, goal_class
 from stepsize_opt.inputs.checks import Array, dimensions
 from stepsize_opt.large.stepsizes import check_stepsize
 from stepsize_opt.limit.answers import LimitAnswer, stepsize_of
-from stepsize_opt.methods import MOMENTUM_UPDATES, Compress, Compressor, Factors, Momentum, read_vectors
+from stepsize_opt.methods import Compress, Compressor, Factors, Momentum, read_vectors
 from stepsize_opt.proofs import Certificate, exp_down, exp_up
 from stepsize_opt.saving import from_fields
 from stepsize_opt.sketches.diagonal import SystematicSampling
@@ -55,8 +55,8 @@ class SubspaceMethod(LimitAnswer, Compressor):
         A proved bound on ‖AᵀLA − I‖.
     k : float
         Floats per round, the budget that was given.
-    goal : str
-        ``"descent"``, ``"euclidean"`` or ``"linear"``; with momentum ``"linear"`` or ``"convex"``.
+    goal_class : type
+        The class of the goal; ``goal`` is its name, ``momentum`` tells whether the method keeps two vectors.
     basis : str
         How the directions were chosen.
     weights : numpy.ndarray or None
@@ -76,7 +76,7 @@ class SubspaceMethod(LimitAnswer, Compressor):
     certificate: Certificate
     defect: float
     k: float
-    goal: str
+    goal_class: type[Goal]
     basis: str
     weights: Any = None
 
@@ -100,32 +100,23 @@ class SubspaceMethod(LimitAnswer, Compressor):
         """``rate`` over the limit: 1 up to rounding."""
         return self.rate / exp_up(self.certificate.log_rate_bound)
 
-    @property
-    def momentum(self) -> bool:
-        """Whether the method keeps two vectors."""
-        return self.weights is not None
-
     def iterations(
-        self, *, accuracy: float, initial_gap: float | None = None, initial_distance: float | None = None
+        self,
+        epsilon2: float | None = None,
+        initial_gap: float | None = None,
+        *,
+        accuracy: float | None = None,
+        initial_distance: Any = None,
     ) -> int:
-        """Return the rounds K with E f(x^K) − f* ≤ accuracy guaranteed: from Δ⁰ (linear) or ‖x⁰ − x*‖ (convex)."""
-        if self.goal not in MOMENTUM_GOALS:
-            msg = f"iterations of a SubspaceMethod are for the goals linear and convex, got {self.goal!r}"
-            raise ValueError(msg)
-        aim = goal_class(self.goal, self.momentum)
-        name = aim.words.arguments[1]
-        given = initial_gap if name == "initial_gap" else initial_distance
-        if given is None:
-            msg = f"iterations needs {name}"
-            raise TypeError(msg)
-        return aim.rounds(self.rate, accuracy, given)
+        """Return the rounds K that the rate guarantees, from the arguments that ``StepsizeResult.iterations`` takes."""
+        given = {"initial_gap": initial_gap, "accuracy": accuracy, "initial_distance": initial_distance}
+        return self.goal_class.iterations(self.rate, self.d, epsilon2=epsilon2, **given)
 
     # ---------------------------------------------------------------- one round as messages
 
     @cached_property
     def memory(self) -> Momentum | None:
-        aim = goal_class(self.goal, self.momentum)
-        return Momentum(self.rate, aim.strong) if issubclass(aim, MomentumGoal) else None
+        return Momentum(self.rate, self.goal_class.strong) if self.momentum else None
 
     @cached_property
     def factors(self) -> Factors:
@@ -184,7 +175,7 @@ class SubspaceMethod(LimitAnswer, Compressor):
     def _shown(self) -> list[tuple[str, str]]:
         h = self.probabilities
         return [
-            ("update", MOMENTUM_UPDATES[self.goal] if self.momentum else self.update),
+            ("update", self.update if self.memory is None else self.memory.update),
             ("budget", f"{self.k:g} of d = {self.d} floats per round, systematic sampling"),
             ("directions", f"{self.basis}, ‖AᵀLA − I‖ ≤ {self.defect:.1e}"),
             ("probabilities", f"from {h.min():.4g} to {h.max():.4g}"),
@@ -209,5 +200,7 @@ class SubspaceMethod(LimitAnswer, Compressor):
             A: Any = ThinDirections(float(arrays["c"]), *(arrays[name] for name in "tUZ"))
         else:
             A = arrays["directions"]
-        sketch, D = SystematicSampling(arrays["probabilities"]), stepsize_of(arrays)
-        return from_fields(cls, meta, D=D, directions=A, sketch=sketch, weights=arrays.get("weights"))
+        known = {"directions": A, "D": stepsize_of(arrays), "sketch": SystematicSampling(arrays["probabilities"])}
+        weights = arrays.get("weights")
+        aim = goal_class(meta["goal"], momentum=weights is not None)
+        return from_fields(cls, meta, goal_class=aim, weights=weights, **known)

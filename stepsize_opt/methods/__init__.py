@@ -11,7 +11,6 @@ from stepsize_opt.methods.base import (
     method_names as method_names,
 )
 from stepsize_opt.methods.steps import (
-    MOMENTUM_UPDATES as MOMENTUM_UPDATES,
     Compress as Compress,
     CompressedStep as CompressedStep,
     Compressor as Compressor,

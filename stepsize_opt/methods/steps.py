@@ -30,10 +30,6 @@ from stepsize_solvers.programs import Matrix, Vector
 # (V, B) ↦ (1/n) Σᵢ Sᵢ B vᵢ with fresh draws Sᵢ, for vectors vᵢ of s runs: V (s, n, d), answer (s, d); None for B = I.
 Compress: TypeAlias = Callable[[Matrix, Matrix | None], Matrix]
 
-MOMENTUM_UPDATES = {
-    "linear": "x⁺ = y − G∇f(y), z⁺ = (1 − t)z + ty − tVS∇f(y), y = (x + tz)/(1 + t)",
-    "convex": "x⁺ = y − G∇f(y), z⁺ = z − at²VS∇f(y), y = (Ax + az)/(A + a)",
-}
 _IDENTITY = Factors(None, None)
 
 
@@ -60,6 +56,13 @@ class Momentum:
 
     t: float
     strong: bool
+
+    @property
+    def update(self) -> str:
+        """How x and z move, in formulas."""
+        if self.strong:
+            return "x⁺ = y − G∇f(y), z⁺ = (1 − t)z + ty − tVS∇f(y), y = (x + tz)/(1 + t)"
+        return "x⁺ = y − G∇f(y), z⁺ = z − at²VS∇f(y), y = (Ax + az)/(A + a)"
 
     def point(self, state: State) -> Array:
         """Return y."""

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from stepsize_opt.goals import Goal, GoalName, MomentumGoal, coordinates_sent, goal_class
-from stepsize_opt.inputs.checks import LARGE, dimensions, real_array
+from stepsize_opt.goals import Goal, GoalName, coordinates_sent, goal_class
+from stepsize_opt.inputs.checks import LARGE
 from stepsize_opt.inputs.structures import NAMED_STRUCTURES, pattern_of
 from stepsize_opt.large.stepsizes import BlockStepsize, StepsizeOperator, check_stepsize, stepsize_from_arrays
 from stepsize_opt.methods import CompressedStep, DetCGD1, DetCGD2, Momentum, get_method
@@ -176,8 +176,8 @@ class StepsizeResult(Result):
         if isinstance(method, DetCGD2) and pattern_of(self.structure, self.d).commutes_with(self.sketch.map):
             method = DetCGD1()  # TD = DT: one message serves both updates
         factors = CompressedStep.of(self.D, self.sketch, method).factors
-        strong = issubclass(self.goal_class, MomentumGoal) and self.goal_class.strong
-        return CompressedStep(self.sketch, factors, Momentum(self.rate, strong), self.inverse_curvature)
+        memory = Momentum(self.rate, self.goal_class.strong)
+        return CompressedStep(self.sketch, factors, memory, self.inverse_curvature)
 
     def plot(self, ax: Any = None, *, beside: StepsizeResult | None = None) -> Any:
         """Draw the eigenvalues of D, and those of another result, such as the best γI; return the axes.
@@ -250,29 +250,17 @@ class StepsizeResult(Result):
         2‖x⁰ − x*‖² ≤ accuracy t²K(K + 3) for ``convex``, in the Euclidean norm; ``initial_distance`` is x⁰ − x* or a
         number that bounds its norm.
         """
-        given: dict[str, Any] = {
-            "epsilon2": epsilon2,
-            "initial_gap": initial_gap,
-            "accuracy": accuracy,
-            "initial_distance": initial_distance,
-        }
-        wanted = self.goal_class.words.arguments
-        for name, value in given.items():
-            if value is not None and name not in wanted:
-                msg = f"iterations for the goal {self.goal!r} takes {' and '.join(wanted)}, not {name}"
-                raise ValueError(msg)
-        for name in wanted:
-            if given[name] is None:
-                msg = f"iterations needs {name}"
-                raise TypeError(msg)
         if not self.guaranteed_rate > 0.0:
             msg = f"no rate above 0 is proved for this D, so no number of iterations: its status is {self.status}"
             raise ValueError(msg)
-        target, start = given[wanted[0]], given[wanted[1]]
-        if dimensions(start) > 0 and real_array(wanted[1], start).shape != (self.d,):
-            msg = f"{wanted[1]} must be a number or x⁰ − x*, {self.d} finite numbers"
-            raise ValueError(msg)
-        return self.goal_class.rounds(self.guaranteed_rate, target, start)
+        return self.goal_class.iterations(
+            self.guaranteed_rate,
+            self.d,
+            epsilon2=epsilon2,
+            initial_gap=initial_gap,
+            accuracy=accuracy,
+            initial_distance=initial_distance,
+        )
 
     def communication(
         self,
