@@ -32,7 +32,6 @@ from stepsize_opt.goals.base import (
     Units as Units,
     coordinates_sent as coordinates_sent,
     goal_class as goal_class,
-    has_momentum as has_momentum,
     stepsize_out_of_range as stepsize_out_of_range,
 )
 from stepsize_opt.goals.determinants import DescentGoal as DescentGoal, PaperGoal as PaperGoal

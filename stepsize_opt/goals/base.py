@@ -261,6 +261,16 @@ class Goal(ABC):
         """Return the goal whose limit bounds this one, as ``read_limit`` takes it."""
         return self
 
+    def with_condition(self) -> Goal | None:
+        """Return the goal under T(D) ⪯ D that bounds the same quantity; None without one."""
+        return None
+
+    def with_momentum(self, d: int) -> Goal | None:
+        """Return the goal of the same name for methods with momentum; None without one."""
+        if _GOALS[False].get(self.name) is not type(self) or self.name not in _GOALS[True]:
+            return None
+        return _GOALS[True][self.name].of(self.strong_convexity, d)
+
     @property
     def inverse_curvature(self) -> Any:
         """V of a method with momentum; None without memory."""
@@ -347,11 +357,6 @@ def goal_class(name: str, momentum: bool = False) -> type[Goal]:
         msg = f"no goal is named {name!r}{' with momentum' if momentum else ''}: import the module that defines it"
         raise ValueError(msg)
     return _GOALS[momentum][name]
-
-
-def has_momentum(name: str) -> bool:
-    """Return whether methods with momentum have a goal of this name."""
-    return name in _GOALS[True]
 
 
 def coordinates_sent(iterations: int, expected_nonzeros: float) -> float:

@@ -159,5 +159,8 @@ class DescentGoal(MetricGoal):
         """D = B⁻¹ has H = B⁻¹, and no H is larger; within a pattern the best D is another."""
         return structure if structure == "full" else None
 
+    def with_condition(self) -> Goal:
+        return PaperGoal()
+
     def descent(self, metric: Descent, value: Certificate) -> Certificate:
         return replace(value, upper_bound=math.inf)

@@ -24,8 +24,7 @@ import numpy as np
 
 from stepsize_opt.clients.api import Seeds, optimal_distributed_stepsize
 from stepsize_opt.clients.problem import Clients, Targets, log_fraction, read_clients
-from stepsize_opt.goals import GOAL_NAMES, GoalName, coordinates_sent, goal_class, has_momentum
-from stepsize_opt.inputs.checks import check_one_of
+from stepsize_opt.goals import GOAL_NAMES, Goal, GoalName, coordinates_sent
 from stepsize_opt.inputs.structures import NAMED_STRUCTURES, Direction, Structure
 from stepsize_opt.methods import DetCGD1, DetCGD2, Method
 from stepsize_opt.node import optimal_stepsize, read_problem
@@ -48,7 +47,6 @@ _COLUMNS = (
     "share of limit",
     "gap",
 )
-_MOMENTUM = "optimal, momentum"
 _CLIENT_COLUMNS = ("method", "stepsize", "seeds", "rounds", "floats", "gap")
 # Method, structure, goal and seeds of every row for clients.
 _CLIENT_CASES: tuple[tuple[str, str, GoalName, Seeds], ...] = (
@@ -67,7 +65,7 @@ def compare(
     L: Any,
     sketch: Sketch | str,
     *,
-    goal: GoalName = "paper",
+    goal: GoalName | Goal = "paper",
     strong_convexity: Any = None,
     on_progress: Progress | None = None,
     solving: Mapping[str, Any] | None = None,
@@ -91,66 +89,70 @@ def compare(
     det-CGD1 optimal, descent: 4.612 2Δ⁰/ε² rounds
     det-CGD1 γ L^(-1/2): 4.839 2Δ⁰/ε² rounds
     """
-    check_one_of("goal", goal, GOAL_NAMES)
     read, sketch = read_problem(L, sketch)
+    aim = Goal.read(goal, strong_convexity, sketch.d, GOAL_NAMES)
+    if aim.momentum:
+        msg = f"goal must be one without memory, got a {type(aim).__name__}: momentum has rows of its own"
+        raise ValueError(msg)
     smoothness = read.formed()
     with blas_threads(smoothness.d):
         smoothness.log_det()
         directions = _directions(smoothness.todense())
-    settings = {**read_solving(solving), "strong_convexity": strong_convexity}
+    settings = read_solving(solving)
 
-    def make(method: Method, stepsize: str, structure: Structure, solved_for: GoalName) -> Row:
-        asked: dict[str, Any] = {"algorithm": method, "structure": structure, "goal": solved_for}
-        asked["momentum"] = stepsize == _MOMENTUM
-        result = completed(optimal_stepsize(smoothness, sketch, **asked, **settings))
+    def make(method: Method, stepsize: str, structure: Structure, solved_for: Goal) -> Row:
+        asked: dict[str, Any] = {"algorithm": method, "structure": structure, "goal": solved_for, **settings}
+        result = completed(optimal_stepsize(smoothness, sketch, **asked))
         rounds = result.goal_class.relative_rounds(result.guaranteed_rate)
         return Row(
-            goal=goal,
+            goal=aim.name,
             method=method.name,
             stepsize=stepsize,
             rate=result.rate,
             rounds=rounds,
             floats=result.expected_nonzeros * rounds,
             # A record names the goal that the row was solved for.
-            more={"goal": solved_for, "descent rate": result.descent_rate, "certified": result.certified},
+            more={"goal": solved_for.name, "descent rate": result.descent_rate, "certified": result.certified},
             **result.columns(),
         )
 
-    cases = [Case(f"{case[0].name}, {case[1]}", partial(make, *case)) for case in _cases(goal, directions)]
+    cases = [Case(f"{case[0].name}, {case[1]}", partial(make, *case)) for case in _cases(aim, sketch.d, directions)]
     rows = _solved(cases, on_progress)
     fewest = min(row.rounds for row in rows)
     rows = [replace(row, more={**row.more, "times the rounds": row.rounds / fewest}) for row in rows]
-    return _table(best_first(rows, lambda row: row.rounds), sketch, goal)
+    return _table(best_first(rows, lambda row: row.rounds), sketch, aim)
 
 
-def _cases(goal: GoalName, directions: list[tuple[str, Structure]]) -> list[tuple[Method, str, Structure, GoalName]]:
+def _cases(goal: Goal, d: int, directions: list[tuple[str, Structure]]) -> list[tuple[Method, str, Structure, Goal]]:
     """Return method, name of the stepsize, structure and goal of each row."""
     first, second = DetCGD1(), DetCGD2()
-    cases: list[tuple[Method, str, Structure, GoalName]] = [
+    cases: list[tuple[Method, str, Structure, Goal]] = [
         (first, "optimal", "full", goal),
         (second, "optimal", "full", goal),
     ]
-    if goal_class(goal).needs_condition:
-        cases.append((first, "optimal, descent", "full", "descent"))
-    if has_momentum(goal):
-        cases.append((first, _MOMENTUM, "full", goal))
-        cases.append((second, _MOMENTUM, "full", goal))
+    if goal.needs_condition:
+        better = goal.for_limit()  # without the condition
+        cases.append((first, f"optimal, {better.name}", "full", better))
+    momentum = goal.with_momentum(d)
+    if momentum is not None:
+        cases += [(method, "optimal, momentum", "full", momentum) for method in (first, second)]
     return cases + [(first, name, structure, goal) for name, structure in directions]
 
 
-def _table(rows: list[Row], sketch: Sketch, goal: GoalName) -> Table:
+def _table(rows: list[Row], sketch: Sketch, goal: Goal) -> Table:
     notes = [
         f"best by {rows[0].result.guarantee_used}, for every f with this L; a run may rank the rows otherwise",
         *dict.fromkeys(row.result.estimated for row in rows if row.result.estimated),
     ]
-    if has_momentum(goal):
-        notes.append(f"rounds with momentum are in units of {goal_class(goal, momentum=True).words.unit}")
+    momentum = goal.with_momentum(sketch.d)
+    if momentum is not None:
+        notes.append(f"rounds with momentum are in units of {momentum.words.unit}")
     plain = next(row.result for row in rows if not row.result.momentum)  # without memory, as the limit
-    limit = (plain.expected_nonzeros, goal_class(goal).relative_rounds(plain.limit))
+    limit = (plain.expected_nonzeros, goal.relative_rounds(plain.limit))
     limits = (limit,) if math.isfinite(plain.limit) else ()
-    columns = tuple(name for name in _COLUMNS if goal_class(goal).needs_condition or name != "descent rate")
-    title = f"Stepsizes for {sketch}, d = {sketch.d}, goal {goal}"
-    return Table(tuple(rows), columns, title, goal_class(goal).words.unit, {goal: limits}, tuple(notes))
+    columns = tuple(name for name in _COLUMNS if goal.needs_condition or name != "descent rate")
+    title = f"Stepsizes for {sketch}, d = {sketch.d}, goal {goal.name}"
+    return Table(tuple(rows), columns, title, goal.words.unit, {goal.name: limits}, tuple(notes))
 
 
 def _directions(L: Matrix) -> list[tuple[str, Structure]]:
@@ -240,7 +242,7 @@ def compare_distributed(
 
     def make(method: str, structure: str, goal: GoalName, seeds: Seeds) -> Row:
         words: dict[str, Any] = {"goal": "paper", "method": method, "seeds": seeds}
-        words["stepsize"] = structure if goal == "paper" else f"{structure}, {goal}"
+        words["stepsize"] = f"{structure}, {goal}" if seeds == "shared" else structure
         # Rows of one table belong to one goal; a record names the goal that the row was solved for.
         words["more"] = {"goal": goal}
         if method == "DCGD":

@@ -11,10 +11,10 @@ from typing import Any, Literal, TypeAlias
 from stepsize_opt.clients.api import optimal_distributed_stepsize
 from stepsize_opt.goals import (
     METRIC_GOALS,
+    Goal,
     GoalName,
     coordinates_sent,
     goal_class,
-    has_momentum,
 )
 from stepsize_opt.inputs.checks import items, positive_number
 from stepsize_opt.limit import compression_limit, optimal_method, read_limit
@@ -27,7 +27,7 @@ from stepsize_opt.methods import (
     default_floats,
 )
 from stepsize_opt.node import optimal_stepsize
-from stepsize_opt.planning.questions import Budget, Problem, read_solving
+from stepsize_opt.planning.questions import Budget, Problem, check_known_bound, read_solving
 from stepsize_opt.proofs import Unproved, exp_up
 from stepsize_opt.records import completed
 from stepsize_opt.sketches.base import Sketch
@@ -56,24 +56,17 @@ class Target:
     tol: the certified gap up to which a row is ``optimal``.
     """
 
-    goal: GoalName
+    goal: Goal
     accuracy: float
     initial_gap: float
-    strong_convexity: Any
     tol: float
 
-    @property
-    def arguments(self) -> dict[str, Any]:
-        """For functions that take goal and strong_convexity."""
-        M = self.strong_convexity if goal_class(self.goal).takes_curvature else None
-        return {"goal": self.goal, "strong_convexity": M}
-
-    def rounds(self, rate: float, momentum: bool = False) -> int:
-        """Return the smallest K that a rate guarantees; raises Unproved for a rate of 0."""
+    def rounds(self, rate: float, goal: Goal | None = None) -> int:
+        """Return the smallest K that a rate of this or another goal guarantees; raise Unproved for a rate of 0."""
         if not rate > 0.0:
             msg = "no rate above 0 is proved of its D in float64"
             raise Unproved(msg)
-        return goal_class(self.goal, momentum).rounds(rate, self.accuracy, self.initial_gap)
+        return (goal or self.goal).rounds(rate, self.accuracy, self.initial_gap)
 
 
 def plan(
@@ -82,7 +75,7 @@ def plan(
     *,
     epsilon2: float | None = None,
     accuracy: float | None = None,
-    goal: GoalName | Sequence[GoalName] = "descent",
+    goal: GoalName | Goal | Sequence[GoalName | Goal] = "descent",
     initial_gap: float | None = None,
     delta_inf: float | None = None,
     strong_convexity: Any = None,
@@ -113,7 +106,7 @@ def plan(
     accuracy
         The accuracy for E f(x) − f* of ``"linear"``.
     goal
-        One of ``"descent"``, ``"euclidean"``, ``"linear"``, or several of them.
+        One of ``"descent"``, ``"euclidean"``, ``"linear"``, a ``FloorGoal`` of your own, or several of them.
     initial_gap
         Δ⁰ = f(x⁰) − f^inf; found from x⁰ = 0 when the problem is an objective.
     delta_inf
@@ -146,25 +139,25 @@ def plan(
     >>> answer.best.method, answer.best.rounds
     ('subspace', 8945)
     """
-    goals = _goals(goal)
+    goals = _read_goals(goal)
     _refuse_unused(goals, epsilon2=epsilon2, accuracy=accuracy, strong_convexity=strong_convexity)
-    curved = any(goal_class(name).takes_curvature for name in goals)
-    given = Problem.read(problem, initial_gap, delta_inf, strong_convexity, curved=curved)
+    given = Problem.read(problem, initial_gap, delta_inf, curved=any(_class(one).takes_curvature for one in goals))
     allowed = _read_budget(budget, given.d)
     settings = read_solving(solving)
-    targets = [_target(name, given, epsilon2, accuracy, settings["tol"]) for name in goals]
+    accuracies = {"epsilon2": epsilon2, "accuracy": accuracy}
+    targets = [_target(one, given, accuracies, strong_convexity, settings["tol"]) for one in goals]
     ks = _ks(min(given.d, given.d if allowed.per_round is None else allowed.per_round))
     laws = _read_sketches(sketches, given.d, ks)
     ks = sorted({*ks, *(law.expected_rank for law in laws)})
     cases = [case for one in targets for case in Rows(given, one, settings).cases(laws, ks, allowed.rounds)]
     rows, left_out = solve_cases(cases, on_progress)
-    reached: dict[str, tuple[tuple[float, int], ...]] = {target.goal: _limits(given, target, ks) for target in targets}
+    reached = {target.goal.name: _limits(given, target, ks) for target in targets}
     measured, not_measured = solve_cases([*_feedback(given, max(ks))])
     notes = [*([given.note] if given.note else []), *left_out, *not_measured, *_notes(given, targets, laws, rows)]
-    unbounded = [name for name in goals if not reached[name]]
+    unbounded = [name for name, pairs in reached.items() if not pairs]
     reason = "no finite bound is proved; with a sparse factor of L it needs a dense matrix"
     notes += [f"the limit for goal={name!r} is left out: {reason}" for name in unbounded]
-    rows = [row for target in targets for row in _sorted(rows, target.goal, allowed, given.senders)]
+    rows = [row for target in targets for row in _sorted(rows, target.goal.name, allowed, given.senders)]
     senders = "one node" if given.senders == 1 else f"{given.senders} clients"
     title = f"Plan for d = {given.d}, {senders}, {allowed}"
     notes = [_WORK, *([_MEASURED] if measured else []), *notes]
@@ -200,7 +193,7 @@ def _notes(given: Problem, targets: Sequence[Target], laws: Sequence[Sketch], ro
         yield "independent draws are left out: their condition takes dense matrices"
     if given.clients and given.delta_inf is None:
         yield "independent draws are left out: their condition needs delta_inf"
-    if given.clients and not any(goal_class(target.goal).is_determinant for target in targets):
+    if given.clients and all(target.goal.with_condition() is None for target in targets):
         yield "independent draws are left out: their condition bounds the norm of goal='descent' only"
 
 
@@ -215,30 +208,29 @@ class Rows:
     def cases(self, laws: Sequence[Sketch], ks: Sequence[float], rounds: int | None) -> Iterator[Case[Row]]:
         """Yield the rows of the goal, for sketches, floats per round, and rounds within which k is wanted."""
         given, goal = self.given, self.target.goal
-        aim = goal_class(goal)
-        # The goals of a determinant bound the same mean, so that the paper's condition has rows beside the metric.
-        paper: GoalName = "paper" if aim.is_determinant else goal
+        paper = goal.with_condition()
+        plain = goal if paper is None else paper  # the same best γI, and the same best D without a sketch
         first, second = DetCGD1(), DetCGD2()
-        yield self.node(first, "γI", Identity(given.d), paper, "scalar", "GD")
+        yield self.node(first, "γI", Identity(given.d), plain, "scalar", "GD")
         if given.L.is_formed:
-            yield self.node(second, "L⁻¹, uncompressed", Identity(given.d), paper)
+            yield self.node(second, "L⁻¹, uncompressed", Identity(given.d), plain)
         for sketch in laws:
             if not given.L.is_formed:
-                yield self.node(first, "diagonal", sketch, paper, "diagonal")
+                yield self.node(first, "diagonal", sketch, plain, "diagonal")
             else:
-                yield self.node(first, "γI", sketch, paper, "scalar")
-                if aim.is_determinant:
-                    yield self.node(first, "paper", sketch, "paper")
-                yield self.node(first, goal, sketch, goal)
-            if given.L.is_formed or aim.is_determinant:
+                yield self.node(first, "γI", sketch, plain, "scalar")
+                if paper is not None:
+                    yield self.node(first, paper.name, sketch, paper)
+                yield self.node(first, goal.name, sketch, goal)
+            if given.L.is_formed or paper is not None:
                 yield self.node(second, "optimal", sketch, goal)
         enough = None if rounds is None else _enough(given, self.target, rounds)
-        candidates: set[float] = {*ks, *([] if enough is None else [enough])}
-        for k in sorted(candidates):
-            yield self.subspace(k)
-            if has_momentum(goal):
-                yield self.subspace(k, momentum=True)
-        if laws and given.clients and aim.is_determinant and given.delta_inf is not None:
+        momentum = goal.with_momentum(given.d)
+        for k in sorted({*ks, *([] if enough is None else [enough])}):
+            yield self.subspace(k, goal)
+            if momentum is not None:
+                yield self.subspace(k, momentum)
+        if laws and given.clients and paper is not None and given.delta_inf is not None:
             # They need orders of magnitude more in all, and most with small k: one k shows it, and a solve takes
             # seconds.
             largest = max(laws, key=lambda sketch: sketch.expected_nonzeros)
@@ -250,15 +242,15 @@ class Rows:
         method: Method,
         label: str,
         sketch: Sketch,
-        goal: GoalName,
+        goal: Goal,
         structure: Shape = "full",
         name: str | None = None,
     ) -> Case[Row]:
         """Return the row of a stepsize for one sketch."""
 
         def make() -> Row:
-            asked: dict[str, Any] = {**self.target.arguments, "structure": structure, "goal": goal}
-            result = completed(optimal_stepsize(self.given.L, sketch, algorithm=method, **asked, **self.solving))
+            asked: dict[str, Any] = {"algorithm": method, "structure": structure, "goal": goal, **self.solving}
+            result = completed(optimal_stepsize(self.given.L, sketch, **asked))
             rate = result.guaranteed_rate
             compressor = CompressedStep.of(result.D, sketch, method)
             return self.row(shown, label, rate, self.target.rounds(rate), compressor=compressor, **result.columns())
@@ -266,27 +258,27 @@ class Rows:
         shown = name or method.name
         return Case(f"{shown}, {label}, {sketch}", make)
 
-    def subspace(self, k: float, momentum: bool = False) -> Case[Row]:
-        """Return the row of the subspace method."""
+    def subspace(self, k: float, goal: Goal) -> Case[Row]:
+        """Return the row of the subspace method, for the goal of the table or that of the same name with momentum."""
 
         def make() -> Row:
-            method = optimal_method(self.given.L, k, **self.target.arguments, momentum=momentum)
+            method = optimal_method(self.given.L, k, goal=goal)
             optimal = method.certificate.is_optimal(self.target.tol)
             return self.row(
                 method.name,
-                "momentum" if momentum else "optimal",
+                "momentum" if goal.momentum else "optimal",
                 method.rate,
-                self.target.rounds(method.rate, momentum),
+                self.target.rounds(method.rate, goal),
                 sketch=f"k = {k:g}",
                 k=k,
-                share_of_limit=None if momentum else method.efficiency,
+                share_of_limit=None if goal.momentum else method.efficiency,
                 gap=method.certificate.gap,
                 status=(Status.OPTIMAL if optimal else Status.INACCURATE).value,
                 result=method,
                 compressor=method,
             )
 
-        return Case(f"subspace method{' with momentum' if momentum else ''}, k = {k:g}", make)
+        return Case(f"subspace method{' with momentum' if goal.momentum else ''}, k = {k:g}", make)
 
     def independent(self, method: Method, structure: Shape, sketch: Sketch) -> Case[Row]:
         """Return the row of clients whose draws are independent."""
@@ -306,7 +298,7 @@ class Rows:
         """Return the row of a method with the floats it sends and its work."""
         client, server = _work(method, stepsize, self.given, k)
         return Row(
-            goal=self.target.goal,
+            goal=self.target.goal.name,
             method=method,
             stepsize=stepsize,
             k=k,
@@ -359,17 +351,34 @@ def _work(method: str, stepsize: str, given: Problem, k: float) -> tuple[float, 
     return product, 0.0 if method == DetCGD2.name else product
 
 
-def _goals(goal: Any) -> list[GoalName]:
-    names: list[Any] = [goal] if isinstance(goal, str) else [str(name) for name in items("goal", goal)]
-    unknown = [name for name in names if name not in METRIC_GOALS]
-    if unknown or not names or len(set(names)) < len(names):
+def _read_goals(goal: Any) -> list[GoalName | Goal]:
+    goals: list[Any] = [goal] if isinstance(goal, str | Goal) else items("goal", goal)
+    names = [one.name if isinstance(one, Goal) else str(one) for one in goals]
+    if not names or not all(map(_is_planned, goals)) or len(set(names)) < len(names):
         known = ", ".join(map(repr, METRIC_GOALS))
-        msg = f"goal must be one or several of {known}, each once, got {', '.join(names) or 'none'}"
+        named = ", ".join(names) or "none"
+        msg = f"goal must be one or several of {known}, or a FloorGoal without momentum, each once, got {named}"
         raise ValueError(msg)
-    return names
+    return goals
 
 
-def _refuse_unused(goals: Sequence[GoalName], **given: Any) -> None:
+def _is_planned(goal: object) -> bool:
+    """Return whether a goal has a limit, and rounds that start from Δ⁰."""
+    if not isinstance(goal, Goal):
+        return goal in METRIC_GOALS
+    return goal.has_limit and not goal.momentum and goal.words.arguments[1] == "initial_gap"
+
+
+def _class(goal: GoalName | Goal) -> type[Goal]:
+    return goal_class(goal) if isinstance(goal, str) else type(goal)
+
+
+def _takes_curvature(goal: GoalName | Goal) -> bool:
+    """Return whether ``strong_convexity`` is for a goal; one that is an object has its own M."""
+    return isinstance(goal, str) and goal_class(goal).takes_curvature
+
+
+def _refuse_unused(goals: Sequence[GoalName | Goal], **given: Any) -> None:
     """Raise ValueError for an argument that none of the goals uses."""
     used = {name for goal in goals for name in _arguments(goal)}
     for name, value in given.items():
@@ -379,25 +388,36 @@ def _refuse_unused(goals: Sequence[GoalName], **given: Any) -> None:
             raise ValueError(msg)
 
 
-def _arguments(goal: GoalName) -> tuple[str, ...]:
+def _arguments(goal: GoalName | Goal) -> tuple[str, ...]:
     """Return the arguments of ``plan`` that a goal uses."""
-    aim = goal_class(goal)
-    return (*aim.words.arguments, "strong_convexity") if aim.takes_curvature else aim.words.arguments
+    return (*_class(goal).words.arguments, *(["strong_convexity"] if _takes_curvature(goal) else []))
 
 
-def _target(goal: GoalName, given: Problem, epsilon2: float | None, accuracy: float | None, tol: float) -> Target:
-    name = goal_class(goal).words.arguments[0]
-    value = {"accuracy": accuracy, "epsilon2": epsilon2}[name]
+def _target(
+    goal: GoalName | Goal,
+    given: Problem,
+    accuracies: Mapping[str, float | None],
+    strong_convexity: Any,
+    tol: float,
+) -> Target:
+    """Return a goal with its accuracy, and M of the objective where none is given."""
+    name, M = _class(goal).words.arguments[0], None
+    value = accuracies[name]
     if value is None:
         msg = f"goal={goal!r} needs {name}"
         raise ValueError(msg)
-    if goal_class(goal).takes_curvature and given.strong_convexity is None:
-        msg = (
-            "goal='linear' needs strong_convexity: an M ⪯ ∇²f, a matrix or a number μ > 0; a strongly convex objective "
-            "(a logistic regression with penalty='ridge') knows its own"
-        )
-        raise ValueError(msg)
-    return Target(goal, positive_number(name, value), given.initial_gap, given.strong_convexity, tol)
+    if _takes_curvature(goal):
+        M = given.strong_convexity if strong_convexity is None else strong_convexity
+        if M is None:
+            msg = (
+                f"goal={goal!r} needs strong_convexity: an M ⪯ ∇²f, a matrix or a number μ > 0; a strongly convex "
+                "objective (a logistic regression with penalty='ridge') knows its own"
+            )
+            raise ValueError(msg)
+    aim = Goal.read(goal, M, given.d, METRIC_GOALS)
+    if aim.takes_curvature and given.known is not None and aim.strong_convexity is not given.known:
+        check_known_bound(aim.strong_convexity, given.known, given.d)
+    return Target(aim, positive_number(name, value), given.initial_gap, tol)
 
 
 def _read_budget(budget: float | Budget | None, d: int) -> Budget:
@@ -437,7 +457,7 @@ def _enough(given: Problem, target: Target, rounds: int) -> float | None:
 
     def reached(k: int) -> bool:
         try:
-            return target.rounds(compression_limit(given.L, k, **target.arguments).value) <= rounds
+            return target.rounds(compression_limit(given.L, k, goal=target.goal).value) <= rounds
         except (NeedsDense, Unproved):
             return False
 
@@ -447,7 +467,6 @@ def _enough(given: Problem, target: Target, rounds: int) -> float | None:
 
 def _limits(given: Problem, target: Target, ks: Sequence[float]) -> tuple[tuple[float, int], ...]:
     """Return each k with the rounds at its limit, below which no method without memory has a guarantee."""
-    arguments = target.arguments
-    bounds = [read_limit(given.L, k, arguments["goal"], arguments["strong_convexity"]).upper_bound for k in ks]
+    bounds = [read_limit(given.L, k, target.goal).upper_bound for k in ks]
     rates = [exp_up(bound / given.d) for bound in bounds]
     return tuple((k, target.rounds(rate)) for k, rate in zip(ks, rates, strict=True) if math.isfinite(rate))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from stepsize_solvers.programs import Matrix
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """L of f, the matrices of the clients (none for one node), Δ⁰, Δ^inf, and M ⪯ ∇²f, where they are known.
+    """L of f, the matrices of the clients (none for one node), Δ⁰, Δ^inf, and the M ⪯ ∇²f that an objective knows.
 
     A large L is not formed, and then neither are those of its clients; senders: how many send numbers each round; note:
     what is to be said of a Δ⁰ that was found.
@@ -32,7 +33,7 @@ class Problem:
     senders: int
     initial_gap: float
     delta_inf: float | None
-    strong_convexity: Any
+    known: Any = None
     note: str = ""
 
     @property
@@ -44,16 +45,19 @@ class Problem:
         """How the draws of a method that sees the whole gradient are called."""
         return "one node" if self.senders == 1 and not self.clients else "shared"
 
+    @cached_property
+    def strong_convexity(self) -> Any:
+        """The M that an objective knows if it is positive definite; None without one."""
+        return self.known if self.known is not None and _smallest(self.known) > 0.0 else None
+
     @staticmethod
-    def read(
-        problem: Any, initial_gap: float | None, delta_inf: float | None, strong_convexity: Any, *, curved: bool
-    ) -> Problem:
+    def read(problem: Any, initial_gap: float | None, delta_inf: float | None, *, curved: bool) -> Problem:
         """Raises ValueError or TypeError for what is no problem, or for a missing or impossible number.
 
-        ``curved``: whether M is wanted; it may be as large as L, and its eigenvalues are looked at.
+        ``curved``: whether M is wanted, which may be as large as L.
         """
         if hasattr(problem, "smoothness"):
-            return _of_objective(problem, initial_gap, delta_inf, strong_convexity, curved=curved)
+            return _of_objective(problem, initial_gap, delta_inf, curved=curved)
         if initial_gap is None:
             msg = "plan needs initial_gap = f(x⁰) − f^inf when the problem is given by matrices"
             raise ValueError(msg)
@@ -62,14 +66,14 @@ class Problem:
             if delta is not None:
                 msg = "delta_inf is for clients, and the problem is one smoothness matrix: leave it out"
                 raise ValueError(msg)
-            return Problem(proved_smoothness(problem, "problem"), (), 1, gap, None, strong_convexity)
+            return Problem(proved_smoothness(problem, "problem"), (), 1, gap, None)
         clients = tuple(dense(read_matrix(f"problem[{i}]", one)) for i, one in enumerate(problem))
         shapes = sorted({one.shape for one in clients})
         if len(shapes) != 1:
             msg = f"the clients' matrices must have one shape, got {shapes}"
             raise ValueError(msg)
         L = MatrixSmoothness(mean_above(clients))
-        return Problem(L, clients, len(clients), gap, delta, strong_convexity)
+        return Problem(L, clients, len(clients), gap, delta)
 
 
 SETTINGS = ("solver", "tol", "verbose", "time_limit", "max_iters", "options")
@@ -132,9 +136,7 @@ class Budget:
         return "at most " + ", ".join(words) if words else "no limit"
 
 
-def _of_objective(
-    objective: Any, initial_gap: float | None, delta_inf: float | None, strong_convexity: Any, *, curved: bool
-) -> Problem:
+def _of_objective(objective: Any, initial_gap: float | None, delta_inf: float | None, *, curved: bool) -> Problem:
     """Read an objective: what is not given is found, Δ⁰ from x⁰ = 0."""
     large = objective.d > LARGE
     clients: tuple[Matrix, ...] = ()
@@ -157,13 +159,8 @@ def _of_objective(
             if infimum.found - infimum.proved > _CLOSE * initial_gap:
                 note += f"; proved is only Δ⁰ ≤ {start - infimum.proved:.6g}, and the rounds grow with Δ⁰"
     known = _known_bound(objective, large=large) if curved else None
-    M = strong_convexity
-    if M is None:
-        M = known if known is not None and _smallest(known) > 0.0 else None
-    elif known is not None:
-        check_known_bound(M, known, objective.d)
     L = proved_smoothness(smoothness.of(objective) if large else objective.smoothness())
-    return Problem(L, clients, getattr(objective, "n", 1), _gap(initial_gap), _delta(delta_inf), M, note)
+    return Problem(L, clients, getattr(objective, "n", 1), _gap(initial_gap), _delta(delta_inf), known, note)
 
 
 # Relative differences that are rounding, of a Δ⁰ and of a Hessian.
