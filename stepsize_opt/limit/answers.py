@@ -1,16 +1,36 @@
-"""What the limit and the method that attains it share as answers, and the limit itself."""
+"""The limit, and the subspace method x⁺ = x − A_J A_Jᵀ∇f(x), which attains that of methods without memory.
+
+The directions a_j are L-orthonormal, AᵀLA = I, and J is a random set of them with P(j ∈ J) = h_j.  Then G = A_J A_Jᵀ
+has GᵀLG = A_J(A_JᵀLA_J)A_Jᵀ = G, hence E[G] = E[GᵀLG] = A Diag(h) Aᵀ = D: each step minimises the quadratic upper model
+of f over the span of the directions drawn, and the numbers A_Jᵀ∇f, one for each of them, are all that is sent.  With
+the sketch S = Diag(1_J/h) this is G = C S Cᵀ, C = A Diag(h)^½.
+
+*What is proved of floats.*  AᵀLA ⪯ I, so that A_JᵀLA_J ⪯ I and GᵀLG ⪯ G for every J, and D ⪯ E[G] = A Diag(h) Aᵀ with
+the probabilities h of the draws: so E f(x⁺) ≤ f(x) − ½‖∇f(x)‖²_D for the floats A, h and D that are returned.  For a
+LowRankPlusDiagonal neither A nor D is formed, and the floats are those that determine them.
+
+*With momentum* (docs/momentum.md) the update of z takes A_J Diag(w_J) A_Jᵀ∇f with weights w, t²w ≤ h and
+A Diag(hw) Aᵀ ⪰ M⁻¹: S = M̂A Diag(w)1_J Aᵀ has E[S] = I exactly for M̂ = (A Diag(hw) Aᵀ)⁻¹ ⪯ M, whatever A is rounded to.
+"""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import asdict, dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, ClassVar, final
+
+import numpy as np
 
 from stepsize_opt.goals import Goal, goal_class
+from stepsize_opt.inputs.checks import Array, dimensions
 from stepsize_opt.large.stepsizes import StepsizeOperator, check_stepsize, stepsize_from_arrays
+from stepsize_opt.methods import Compress, Compressor, Factors, Momentum, read_vectors
 from stepsize_opt.proofs import Certificate, exp_down, exp_up
 from stepsize_opt.saving import Saved, from_fields
-from stepsize_solvers.programs import Shown, Vector
+from stepsize_opt.sketches.diagonal import SystematicSampling
+from stepsize_opt.smoothness import ThinDirections
+from stepsize_solvers.programs import Indices, Matrix, Shown, Vector
 
 # The arrays of a result file that hold a D that is an operator.
 _STEPSIZES = ("D", "x", "p", "U", "C")
@@ -152,3 +172,176 @@ class CompressionLimit(LimitAnswer):
     def _of_contents(cls, meta: dict[str, Any], arrays: dict[str, Any]) -> CompressionLimit:
         aim = goal_class(meta["goal"], meta["momentum"])
         return from_fields(cls, meta, goal_class=aim, D=stepsize_of(arrays), probabilities=arrays["probabilities"])
+
+
+@final
+@dataclass(frozen=True, eq=False, repr=False)
+class SubspaceMethod(LimitAnswer, Compressor):
+    """x⁺ = x − A_J A_Jᵀ∇f(x) with L-orthonormal directions and a random set J of them: what ``optimal_method`` returns.
+
+    It belongs to one L and has a stepsize of its own: ``run(f, method)`` runs it, on clients with
+    ``client_seeds="shared"``.  ``start``, ``point``, ``draw``, ``encode`` and ``advance`` are its rounds as messages.
+
+    Attributes
+    ----------
+    directions : numpy.ndarray or ThinDirections
+        A, d×d, the directions are its columns; AᵀLA ⪯ I is proved.  For a LowRankPlusDiagonal an operator.
+    sketch : SystematicSampling
+        The distribution of J, as S = Diag(1_J/h).
+    D : numpy.ndarray or StepsizeOperator
+        d×d, with D ⪯ E[A_J A_Jᵀ] proved: E f(x⁺) ≤ f(x) − ½‖∇f(x)‖²_D.
+    certificate : Certificate
+        ``log_det``, the rate of D from below, and ``upper_bound``, the limit: ends of log det D, or of d log t.
+    defect : float
+        A proved bound on ‖AᵀLA − I‖.
+    k : float
+        Floats per round, the budget that was given.
+    goal_class : type
+        The class of the goal; ``goal`` is its name, ``momentum`` tells whether the method keeps two vectors.
+    basis : str
+        How the directions were chosen.
+    weights : numpy.ndarray or None
+        w of the update of z, with momentum; None without memory.
+
+    Examples
+    --------
+    See ``optimal_method``.
+    """
+
+    name: ClassVar[str] = "subspace"
+    update: ClassVar[str] = "x⁺ = x − A_J A_Jᵀ ∇f(x), AᵀLA = I"
+
+    directions: Any
+    sketch: SystematicSampling
+    D: Any
+    certificate: Certificate
+    defect: float
+    k: float
+    goal_class: type[Goal]
+    basis: str
+    weights: Any = None
+
+    def __post_init__(self) -> None:
+        A = self.directions
+        parts = [A.t, A.U, A.Z] if isinstance(A, ThinDirections) else [A]
+        check_stepsize(self.D, self.d, *parts, *([self.weights] if self.momentum else []))
+
+    @property
+    def probabilities(self) -> Vector:
+        """h: direction j is drawn with probability h_j, exactly."""
+        return self.sketch.p
+
+    @property
+    def rate(self) -> float:
+        """det(D)^{1/d}, or the t with D ⪰ tM⁻¹, proved from below; with momentum its t."""
+        return exp_down(self.certificate.log_det / self.d)
+
+    @property
+    def efficiency(self) -> float:
+        """``rate`` over the limit: 1 up to rounding."""
+        return self.rate / exp_up(self.certificate.log_rate_bound)
+
+    def iterations(
+        self,
+        epsilon2: float | None = None,
+        initial_gap: float | None = None,
+        *,
+        accuracy: float | None = None,
+        initial_distance: Any = None,
+    ) -> int:
+        """Return the rounds K that the rate guarantees, from the arguments that ``StepsizeResult.iterations`` takes."""
+        given = {"initial_gap": initial_gap, "accuracy": accuracy, "initial_distance": initial_distance}
+        return self.goal_class.iterations(self.rate, self.d, epsilon2=epsilon2, **given)
+
+    # ---------------------------------------------------------------- one round as messages
+
+    @cached_property
+    def memory(self) -> Momentum | None:
+        return Momentum(self.rate, self.goal_class.strong) if self.momentum else None
+
+    @cached_property
+    def factors(self) -> Factors:
+        """C = A Diag(h)^½ and Cᵀ: G = C S Cᵀ with the sketch S = Diag(1_J/h)."""
+        C = self._whole * np.sqrt(self.probabilities)
+        return Factors(C, C.T)
+
+    @property
+    def _whole(self) -> Matrix:
+        """A as an array."""
+        return self.directions if isinstance(self.directions, np.ndarray) else self.directions @ np.eye(self.d)
+
+    def draw(self, rng: np.random.Generator) -> Indices:
+        """Draw J, ascending: ⌊k⌋ or ⌈k⌉ directions."""
+        return self.sketch.places(rng)
+
+    def encode(self, gradient: Array, draw: Indices) -> Array:
+        """Return A_Jᵀg, the numbers that are sent, shape (…, d) → (…, size of J)."""
+        g, A, draw = read_vectors("gradient", gradient, self.d), self.directions, self._drawn(draw)
+        return A.sent(g, draw) if isinstance(A, ThinDirections) else np.asarray(g @ A[:, draw])
+
+    def updates(self, numbers: Array, draw: Indices) -> tuple[Array, Array | None]:
+        """Return A_J z and, with momentum, A_J Diag(w_J) z for the numbers z."""
+        draw = self._drawn(draw)
+        z = read_vectors("numbers", numbers, len(draw))
+        return self._combined(z, draw), self._combined(z * self.weights[draw], draw) if self.momentum else None
+
+    def _combined(self, z: Array, draw: Indices) -> Array:
+        A = self.directions
+        return A.received(z, draw) if isinstance(A, ThinDirections) else np.asarray(z @ A[:, draw].T)
+
+    def steps(self, gradients: Matrix, compress: Compress) -> tuple[Matrix, Matrix | None]:
+        C = self.factors.left
+        sent = compress(gradients, self.factors.right)  # (1_J/√h) Aᵀ∇f
+        return sent @ C.T, (sent * self.weights) @ C.T if self.momentum else None
+
+    def squared_distance(self, v: Matrix) -> Vector:
+        inner = np.linalg.solve(self._whole, v.T).T  # V = A Diag(hw) Aᵀ
+        return np.asarray(np.sum(inner**2 / (self.probabilities * self.weights), axis=1))
+
+    def _drawn(self, draw: Any) -> Indices:
+        """Return J as ``draw`` returns it; raises ValueError for what is no set of directions."""
+        J = np.asarray(draw if dimensions(draw) == 1 else None)
+        if J.ndim != 1 or (J.size and (J.dtype.kind not in "iu" or J.min() < 0 or J.max() >= self.d)):
+            msg = f"draw must hold places of directions from 0 to {self.d - 1}, as method.draw(rng) returns them"
+            raise ValueError(msg)
+        return J.astype(np.intp)
+
+    # ---------------------------------------------------------------- shown and saved
+
+    def _numbers(self) -> dict[str, Any]:
+        names = ("basis", "rate", "efficiency", "defect")
+        own = {"algorithm": self.name, **{name: getattr(self, name) for name in names}}
+        return {**own, "probabilities": self.probabilities.tolist()}
+
+    def _shown(self) -> list[tuple[str, str]]:
+        h = self.probabilities
+        return [
+            ("update", self.update if self.memory is None else self.memory.update),
+            ("budget", f"{self.k:g} of d = {self.d} floats per round, systematic sampling"),
+            ("directions", f"{self.basis}, ‖AᵀLA − I‖ ≤ {self.defect:.1e}"),
+            ("probabilities", f"from {h.min():.4g} to {h.max():.4g}"),
+            ("rate", f"{self.rate:.9g} ({self.goal})"),
+            ("limit", f"reached up to {self.gap:.1e}"),
+        ]
+
+    def _contents(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        meta, arrays = super()._contents()
+        A = self.directions
+        thin = isinstance(A, ThinDirections)
+        parts = {"c": np.array(A.c), "t": A.t, "U": A.U, "Z": A.Z} if thin else {"directions": A}
+        weights = {"weights": self.weights} if self.momentum else {}
+        return (
+            meta | {"defect": self.defect, "basis": self.basis},
+            {**parts, **arrays, **weights, "probabilities": self.probabilities},
+        )
+
+    @classmethod
+    def _of_contents(cls, meta: dict[str, Any], arrays: dict[str, Any]) -> SubspaceMethod:
+        if "t" in arrays:
+            A: Any = ThinDirections(float(arrays["c"]), *(arrays[name] for name in "tUZ"))
+        else:
+            A = arrays["directions"]
+        known = {"directions": A, "D": stepsize_of(arrays), "sketch": SystematicSampling(arrays["probabilities"])}
+        weights = arrays.get("weights")
+        aim = goal_class(meta["goal"], momentum=weights is not None)
+        return from_fields(cls, meta, goal_class=aim, weights=weights, **known)

@@ -6,9 +6,8 @@ from typing import Any
 
 from stepsize_opt.goals import METRIC_GOALS, Goal, GoalName
 from stepsize_opt.inputs.checks import check_one_of
-from stepsize_opt.limit.answers import CompressionLimit
+from stepsize_opt.limit.answers import CompressionLimit, SubspaceMethod
 from stepsize_opt.limit.problem import FormedLimit, LimitProblem, ThinLimit, read_budget
-from stepsize_opt.limit.subspace import SubspaceMethod
 from stepsize_opt.smoothness import BASES, proved_smoothness
 
 

@@ -27,8 +27,7 @@ from stepsize_opt.inputs.checks import positive_number, read_only
 from stepsize_opt.inputs.matrices import REGULARISE, SMOOTHNESS_REMEDY, Scaling
 from stepsize_opt.large.solve import LargeAnswer, LargeQuestion, large_problem, solve_large
 from stepsize_opt.large.stepsizes import DiagonalStepsize, InverseStepsize, StepsizeOperator
-from stepsize_opt.limit.answers import CompressionLimit
-from stepsize_opt.limit.subspace import SubspaceMethod
+from stepsize_opt.limit.answers import CompressionLimit, SubspaceMethod
 from stepsize_opt.proofs import (
     UNIT,
     Certificate,

@@ -10,20 +10,19 @@ import numpy as np
 
 from stepsize_opt.goals import Goal, GoalName
 from stepsize_opt.inputs.checks import solve_settings
-from stepsize_opt.inputs.structures import Structure
+from stepsize_opt.inputs.structures import Direction, Structure
+from stepsize_opt.large.solve import LargeQuestion, large_problem, needs_dense, read_direction, solve_large
 from stepsize_opt.methods import Algorithm
-from stepsize_opt.node.assemble import assemble
-from stepsize_opt.node.large import large_stepsize
 from stepsize_opt.node.pieces import check_start, chosen_solver, processes, solve_all, start_of
 from stepsize_opt.node.question import Question
 from stepsize_opt.node.reductions import reduce_problem
-from stepsize_opt.node.result import StepsizeResult
+from stepsize_opt.node.result import StepsizeResult, assemble, result_of
 from stepsize_opt.sketches.base import Sketch
 from stepsize_opt.smoothness import proved_smoothness
 from stepsize_solvers import SolverChoice
 from stepsize_solvers.conic.model import choose_lift, conic_model
 from stepsize_solvers.numerics.linalg import blas_threads
-from stepsize_solvers.programs import Program
+from stepsize_solvers.programs import Program, Settings, is_identity
 
 
 def optimal_stepsize(
@@ -131,12 +130,50 @@ def optimal_stepsize(
     question = Question.read(L, sketch, algorithm, structure, goal, strong_convexity, momentum)
     check_start(warm_start, question)
     if not question.L.is_formed:
-        return large_stepsize(question, settings)
+        return _large_stepsize(question, settings)
     with blas_threads(question.d):
         reduction = reduce_problem(question)
         tasks = [(component, start_of(component, warm_start)) for component in reduction.components]
         solved = solve_all(tasks, (choice, settings), workers)
         return assemble(question, reduction, solved, settings)
+
+
+def _large_stepsize(question: Question, settings: Settings) -> StepsizeResult:
+    """Return the answer for an L that is not to be made dense.
+
+    T(D) = D𝒫(L)D has D ⪯ 𝒫(L)⁻¹ for its condition, and H ⪯ 𝒫(L)⁻¹ for every D; the goal tells which D of that set is
+    best.  Raises NeedsDense for what has no answer without a dense matrix.
+    """
+    sketch, structure, goal, method = question.sketch, question.structure, question.goal, question.method
+    method.check([sketch])
+    if not isinstance(goal.M, float | None):
+        msg = "strong_convexity that is a matrix"
+        raise needs_dense(msg)
+    problem = large_problem(question.L.factored(), sketch.map)
+    w = read_direction(structure.W, sketch.d) if isinstance(structure, Direction) else None
+    split = sketch.map.diagonal_plus_scaled
+    commutes = split is not None and (structure == "diagonal" or w is not None or split.is_multiple)
+    condition = method.condition(sketch.map, commutes=commutes or structure == "scalar")
+    best = goal.under_inverse(structure)
+    if best is None or not is_identity(condition.outer):
+        msg = f"structure={str(structure)!r} with {method.name}, {sketch} and goal={goal.name!r}"
+        raise needs_dense(msg)
+    answer = solve_large(LargeQuestion(problem, str(best) if w is None else "direction", w), settings)
+    answer = answer.scaled(-problem.power)
+    return result_of(
+        question,
+        settings,
+        certificate=goal.combine([goal.of_inverse(answer.certificate)]),
+        log_limit=question.log_limit(()),
+        status=answer.status,
+        remarks=[problem.remark],
+        descent_log_det=answer.descent_log_det,
+        stepsize=answer.D,
+        multiplier=None,
+        solver_stats=answer.stats,
+        reductions=tuple(words for words in (condition.words, problem.words) if words),
+        satisfies_condition=True,
+    )
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,9 +9,10 @@ from typing import Any
 
 from stepsize_opt.goals import Goal
 from stepsize_opt.inputs.structures import Structure, pattern_of
+from stepsize_opt.limit import read_limit
 from stepsize_opt.methods import Algorithm, Method, get_method
 from stepsize_opt.sketches.base import Sketch, parse_sketch, read_sketch
-from stepsize_opt.smoothness import Smoothness, read_smoothness
+from stepsize_opt.smoothness import NeedsDense, Smoothness, read_smoothness
 from stepsize_solvers.programs import Indices, Pattern
 
 
@@ -52,14 +53,23 @@ class Question:
         return pattern
 
     def log_limit(self, groups: Sequence[Indices]) -> float:
-        """Return d log of the limit for samples as sparse as the sketch's, from above; +∞ where E[S] = I is not exact.
+        """Return d log of the limit for samples as sparse as the sketch's, from above.
 
-        groups: coordinates that L and M leave apart.
+        groups: coordinates that L and M leave apart, where L is formed.  +∞ where E[S] = I is not exact, or where the
+        eigenvalues of an L that is not formed are not known.
         """
         if not self.sketch.is_exactly_unbiased:
             return math.inf
-        parts = [self.goal.bounds(self.L.formed(), indices) for indices in groups]
-        return self.goal.log_limit(parts, self.sketch.expected_rank)
+        rank = self.sketch.expected_rank
+        if self.L.is_formed:
+            return self.goal.log_limit([self.goal.bounds(self.L.formed(), indices) for indices in groups], rank)
+        L = self.L.factored()
+        proved = L.scaled(1.0) if L.estimated else L  # without the label, which the result carries
+        problem = read_limit(proved, min(rank, float(L.d)), self.goal.for_limit())
+        try:
+            return problem.upper_bound
+        except NeedsDense:
+            return math.inf
 
 
 def read_problem(L: Any, sketch: Any) -> tuple[Smoothness, Sketch]:
