@@ -143,13 +143,8 @@ class Goal(ABC):
     # ---------------------------------------------------------------- read
 
     @staticmethod
-    def read(
-        goal: object, strong_convexity: Any, d: int, among: Sequence[str] | None = None, momentum: bool = False
-    ) -> Goal:
-        """Read the arguments; raise ValueError or TypeError for an unknown goal or an M that does not go with it.
-
-        among: the names that are known, all by default.
-        """
+    def read(goal: object, strong_convexity: Any, d: int, momentum: bool = False) -> Goal:
+        """Read the arguments; raise ValueError or TypeError for an unknown goal or an M that does not go with it."""
         if not isinstance(momentum, bool):
             msg = f"momentum must be True or False, got {momentum!r}: how much of it is best follows from L and M"
             raise TypeError(msg)
@@ -160,8 +155,6 @@ class Goal(ABC):
             return goal.read_again(d)
         if not isinstance(goal, str) or goal not in _GOALS[momentum]:
             _refuse(goal, momentum)
-        if among is not None and not momentum:
-            check_one_of("goal", goal, among)
         return _GOALS[momentum][str(goal)].of(strong_convexity, d)
 
     @classmethod

@@ -132,9 +132,10 @@ def read_limit(
     """Read the arguments of ``compression_limit``; raise ValueError or TypeError for what is not as described there."""
     smoothness = proved_smoothness(L)
     budget = read_budget(k, smoothness.d)
-    asked = Goal.read(goal, strong_convexity, smoothness.d, METRIC_GOALS, momentum)
+    asked = Goal.read(goal, strong_convexity, smoothness.d, momentum)
     if not asked.has_limit:
-        msg = f"goal must be one whose limit is known, such as a FloorGoal, got a {type(asked).__name__}"
+        known = ", ".join(map(repr, METRIC_GOALS))
+        msg = f"goal must be {known} or a FloorGoal, whose limits are known, got {asked.name!r}"
         raise ValueError(msg)
     if smoothness.is_formed:
         return FormedLimit.of(smoothness.formed(), budget, asked)

@@ -24,7 +24,7 @@ import numpy as np
 
 from stepsize_opt.clients.api import Seeds, optimal_distributed_stepsize
 from stepsize_opt.clients.problem import Clients, Targets, log_fraction, read_clients
-from stepsize_opt.goals import GOAL_NAMES, Goal, GoalName, coordinates_sent
+from stepsize_opt.goals import Goal, GoalName, coordinates_sent
 from stepsize_opt.inputs.structures import NAMED_STRUCTURES, Direction, Structure
 from stepsize_opt.methods import DetCGD1, DetCGD2, Method
 from stepsize_opt.node import optimal_stepsize, read_problem
@@ -90,7 +90,7 @@ def compare(
     det-CGD1 γ L^(-1/2): 4.839 2Δ⁰/ε² rounds
     """
     read, sketch = read_problem(L, sketch)
-    aim = Goal.read(goal, strong_convexity, sketch.d, GOAL_NAMES)
+    aim = Goal.read(goal, strong_convexity, sketch.d)
     if aim.momentum:
         msg = f"goal must be one without memory, got a {type(aim).__name__}: momentum has rows of its own"
         raise ValueError(msg)

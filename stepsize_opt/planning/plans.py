@@ -414,7 +414,7 @@ def _target(
                 "objective (a logistic regression with penalty='ridge') knows its own"
             )
             raise ValueError(msg)
-    aim = Goal.read(goal, M, given.d, METRIC_GOALS)
+    aim = Goal.read(goal, M, given.d)
     if aim.takes_curvature and given.known is not None and aim.strong_convexity is not given.known:
         check_known_bound(aim.strong_convexity, given.known, given.d)
     return Target(aim, positive_number(name, value), given.initial_gap, tol)
