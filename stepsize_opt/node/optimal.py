@@ -158,13 +158,14 @@ def _large_stepsize(question: Question, settings: Settings) -> StepsizeResult:
     if best is None or not is_identity(condition.outer):
         msg = f"structure={str(structure)!r} with {method.name}, {sketch} and goal={goal.name!r}"
         raise needs_dense(msg)
+    log_limit = question.log_limit(())  # before the solve: it refuses an M that is not below L
     answer = solve_large(LargeQuestion(problem, str(best) if w is None else "direction", w), settings)
     answer = answer.scaled(-problem.power)
     return result_of(
         question,
         settings,
         certificate=goal.combine([goal.of_inverse(answer.certificate)]),
-        log_limit=question.log_limit(()),
+        log_limit=log_limit,
         status=answer.status,
         remarks=[problem.remark],
         descent_log_det=answer.descent_log_det,

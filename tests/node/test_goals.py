@@ -105,6 +105,13 @@ def test_an_M_above_L_is_refused(excess: float, momentum: bool) -> None:
         compression_limit(low_rank, 2, goal="linear", strong_convexity=1.0 + excess, momentum=momentum)
 
 
+def test_an_M_above_a_large_L_is_refused_before_the_solve(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stepsize_opt.node.optimal.solve_large", lambda *_: pytest.fail("it was solved"))
+    low_rank = LowRankPlusDiagonal(np.ones((6, 1)), 1.0)
+    with pytest.raises(ValueError, match="smallest diagonal entry"):
+        optimal_stepsize(low_rank, SKETCH, structure="scalar", goal="linear", strong_convexity=2.0)
+
+
 @pytest.mark.parametrize("momentum", [False, True])
 @pytest.mark.parametrize("seed", range(4))
 def test_an_M_that_is_L_up_to_rounding_has_a_t_of_at_most_one(seed: int, momentum: bool) -> None:
