@@ -141,7 +141,7 @@ def plan(
     """
     goals = _read_goals(goal)
     _refuse_unused(goals, epsilon2=epsilon2, accuracy=accuracy, strong_convexity=strong_convexity)
-    given = Problem.read(problem, initial_gap, delta_inf, curved=any(_class(one).takes_curvature for one in goals))
+    given = Problem.read(problem, initial_gap, delta_inf, curved=any(one.takes_curvature for one in goals))
     allowed = _read_budget(budget, given.d)
     settings = read_solving(solving)
     accuracies = {"epsilon2": epsilon2, "accuracy": accuracy}
@@ -252,8 +252,8 @@ class Rows:
             asked: dict[str, Any] = {"algorithm": method, "structure": structure, "goal": goal, **self.solving}
             result = completed(optimal_stepsize(self.given.L, sketch, **asked))
             rate = result.guaranteed_rate
-            compressor = CompressedStep.of(result.D, sketch, method)
-            return self.row(shown, label, rate, self.target.rounds(rate), compressor=compressor, **result.columns())
+            more = {"compressor": result.compressor(), **result.columns()}
+            return self.row(shown, label, rate, self.target.rounds(rate), **more)
 
         shown = name or method.name
         return Case(f"{shown}, {label}, {sketch}", make)
@@ -340,8 +340,8 @@ def _work(method: str, stepsize: str, given: Problem, k: float) -> tuple[float, 
     """Return the multiplications per round of a client and of the server beyond the gradient.
 
     det-CGD1: the server multiplies D, of which it needs k columns.  det-CGD2: a client needs k rows of D∇f.  Subspace:
-    k directions on both sides.  A diagonal D or γI has one number a coordinate.  The D and the
-    directions of a large L are applied as a whole, by two products with a factor of r columns.
+    k directions on both sides.  A diagonal D or γI has one number a coordinate.  The D and the directions of a large L
+    are applied as a whole, by two products with a factor of r columns.
     """
     if stepsize in ("γI", "diagonal"):
         return (k, 0.0) if method == DetCGD2.name else (0.0, k)
@@ -351,71 +351,59 @@ def _work(method: str, stepsize: str, given: Problem, k: float) -> tuple[float, 
     return product, 0.0 if method == DetCGD2.name else product
 
 
-def _read_goals(goal: Any) -> list[GoalName | Goal]:
-    goals: list[Any] = [goal] if isinstance(goal, str | Goal) else items("goal", goal)
-    names = [one.name if isinstance(one, Goal) else str(one) for one in goals]
-    if not names or not all(map(_is_planned, goals)) or len(set(names)) < len(names):
-        known = ", ".join(map(repr, METRIC_GOALS))
-        named = ", ".join(names) or "none"
-        msg = f"goal must be one or several of {known}, or a FloorGoal without momentum, each once, got {named}"
+# A goal that is given by its name is a class until its M is known.
+Asked: TypeAlias = Goal | type[Goal]
+
+
+def _read_goals(goal: Any) -> list[Asked]:
+    """Return goals without memory that have a limit, and rounds that start from Δ⁰."""
+    given: list[Any] = [goal] if isinstance(goal, str | Goal) else items("goal", goal)
+    known: dict[str, Asked] = {name: goal_class(name) for name in METRIC_GOALS}
+    found = [one if isinstance(one, Goal) else known.get(str(one)) for one in given]
+    planned = [aim for aim in found if aim is not None and aim.has_limit and not aim.momentum]
+    if not given or len({aim.name for aim in planned if aim.words.arguments[1] == "initial_gap"}) < len(given):
+        names = ", ".join(one.name if isinstance(one, Goal) else str(one) for one in given) or "none"
+        choice = ", ".join(map(repr, known))
+        msg = f"goal must be one or several of {choice}, or a FloorGoal without momentum, each once, got {names}"
         raise ValueError(msg)
-    return goals
+    return planned
 
 
-def _is_planned(goal: object) -> bool:
-    """Return whether a goal has a limit, and rounds that start from Δ⁰."""
-    if not isinstance(goal, Goal):
-        return goal in METRIC_GOALS
-    return goal.has_limit and not goal.momentum and goal.words.arguments[1] == "initial_gap"
+def _arguments(goal: Asked) -> tuple[str, ...]:
+    """Return the arguments of ``plan`` that a goal uses; an object has its own M."""
+    takes_curvature = isinstance(goal, type) and goal.takes_curvature
+    return (*goal.words.arguments, "strong_convexity") if takes_curvature else goal.words.arguments
 
 
-def _class(goal: GoalName | Goal) -> type[Goal]:
-    return goal_class(goal) if isinstance(goal, str) else type(goal)
-
-
-def _takes_curvature(goal: GoalName | Goal) -> bool:
-    """Return whether ``strong_convexity`` is for a goal; one that is an object has its own M."""
-    return isinstance(goal, str) and goal_class(goal).takes_curvature
-
-
-def _refuse_unused(goals: Sequence[GoalName | Goal], **given: Any) -> None:
+def _refuse_unused(goals: Sequence[Asked], **given: Any) -> None:
     """Raise ValueError for an argument that none of the goals uses."""
     used = {name for goal in goals for name in _arguments(goal)}
     for name, value in given.items():
         if value is not None and name not in used:
-            takers = [goal for goal in METRIC_GOALS if name in _arguments(goal)]
+            takers = [goal for goal in METRIC_GOALS if name in _arguments(goal_class(goal))]
             msg = f"{name} is for {' and '.join(f'goal={goal!r}' for goal in takers)}, not asked for: leave it out"
             raise ValueError(msg)
 
 
-def _arguments(goal: GoalName | Goal) -> tuple[str, ...]:
-    """Return the arguments of ``plan`` that a goal uses."""
-    return (*_class(goal).words.arguments, *(["strong_convexity"] if _takes_curvature(goal) else []))
-
-
 def _target(
-    goal: GoalName | Goal,
-    given: Problem,
-    accuracies: Mapping[str, float | None],
-    strong_convexity: Any,
-    tol: float,
+    goal: Asked, given: Problem, accuracies: Mapping[str, float | None], strong_convexity: Any, tol: float
 ) -> Target:
-    """Return a goal with its accuracy, and M of the objective where none is given."""
-    name, M = _class(goal).words.arguments[0], None
-    value = accuracies[name]
+    """Return a goal with its accuracy, and with the M of the objective where none is given."""
+    name, M = goal.words.arguments[0], None
+    value = accuracies.get(name)
     if value is None:
-        msg = f"goal={goal!r} needs {name}"
+        msg = f"goal={goal.name!r} needs {name}"
         raise ValueError(msg)
-    if _takes_curvature(goal):
+    if "strong_convexity" in _arguments(goal):
         M = given.strong_convexity if strong_convexity is None else strong_convexity
         if M is None:
             msg = (
-                f"goal={goal!r} needs strong_convexity: an M ⪯ ∇²f, a matrix or a number μ > 0; a strongly convex "
+                f"goal={goal.name!r} needs strong_convexity: an M ⪯ ∇²f, a matrix or a number μ > 0; a strongly convex "
                 "objective (a logistic regression with penalty='ridge') knows its own"
             )
             raise ValueError(msg)
-    aim = Goal.read(goal, M, given.d)
-    if aim.takes_curvature and given.known is not None and aim.strong_convexity is not given.known:
+    aim = goal.of(M, given.d) if isinstance(goal, type) else goal.read_again(given.d)
+    if aim.takes_curvature and given.known is not None and M is not given.known:
         check_known_bound(aim.strong_convexity, given.known, given.d)
     return Target(aim, positive_number(name, value), given.initial_gap, tol)
 
