@@ -15,8 +15,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias, get_args
 
-import numpy as np
-
 from stepsize_opt.clients import search
 from stepsize_opt.clients.fit import ProvedMultiple, Slack, best_multiple, read_iterations, slacks
 from stepsize_opt.clients.problem import Targets, read_clients, reduce_clients
@@ -25,20 +23,21 @@ from stepsize_opt.clients.result import DistributedResult
 from stepsize_opt.clients.search import Question, Runs
 from stepsize_opt.goals import CLIENT_GOALS, Goal, GoalName, PaperGoal, coordinates_sent, goal_class
 from stepsize_opt.inputs.checks import check_one_of, read_only, solve_settings
-from stepsize_opt.inputs.structures import Direction, Structure, pattern_of
+from stepsize_opt.inputs.structures import Structure, pattern_of
 from stepsize_opt.methods import Algorithm, get_method
 from stepsize_opt.node import StepsizeResult, optimal_stepsize
 from stepsize_opt.proofs import UNIT, Certificate, exp_down, exp_up
+from stepsize_opt.records import multiples_of
 from stepsize_opt.sketches.base import Sketch
 from stepsize_solvers import check_solver
 from stepsize_solvers.numerics.linalg import blas_threads
-from stepsize_solvers.programs import Matrix, Status
+from stepsize_solvers.programs import Status
 
 Seeds: TypeAlias = Literal["independent", "shared"]
 SEEDS: tuple[str, ...] = get_args(Seeds)
 
 
-def shared_seeds(node: StepsizeResult, targets: Targets, requested: int | None) -> DistributedResult:
+def _shared_seeds(node: StepsizeResult, targets: Targets, requested: int | None, **asked: Any) -> DistributedResult:
     """Return the answer of clients that draw the same sketch, from that of one node with L."""
     rate, upper = node.rate, node.certificate.log_rate_bound
     K = targets.single_iterations(rate)
@@ -57,32 +56,17 @@ def shared_seeds(node: StepsizeResult, targets: Targets, requested: int | None) 
         lambda_D=0.0,
         rate=rate,
         descent_rate=max(node.descent_rate, rate),
-        goal=node.goal,
         binding=("T(D) ⪯ D",) if node.goal_class.needs_condition else (),
         certificate=node.certificate,
         targets=targets,
         floats_per_client=(coordinates_sent(K, node.expected_nonzeros),) * targets.clients,
         solver_stats=node.solver_stats,
         reductions=("shared seeds: the clients are one node with L", *node.reductions),
-        method=node.method,
-        sketches=(node.sketch,) * targets.clients,
-        structure=node.structure,
-        tol=node.tol,
-        seeds="shared",
         iterations_requested=requested,
-        gammas=_gammas(node.structure, node.D),
+        gammas=node.gammas,
         message=message,
+        **asked,
     )
-
-
-def _gammas(structure: Structure, D: Matrix) -> tuple[float, ...]:
-    """Return γᵢ of D = Diag(γ₁W₁, …, γ_mW_m) for a direction W, nothing for other structures."""
-    if not isinstance(structure, Direction):
-        return ()
-    ratios = np.diagonal(D) / np.diagonal(structure.matrix())
-    ends = np.cumsum(structure.sizes or ())[:-1]
-    # The entries of D are rounded ones of γW.
-    return tuple(float(part.min()) for part in np.split(ratios, ends))
 
 
 def why_not(requested: int, needed: int, smallest: int, goal: type[Goal]) -> str:
@@ -201,21 +185,26 @@ def optimal_distributed_stepsize(
     pattern = pattern_of(structure, clients.d)
     method.check(clients.sketches)
     check_solver(solver, settings)
+    asked: dict[str, Any] = {"method": method, "structure": structure, "goal": goal, "tol": tol, "seeds": seeds}
+    asked["sketches"] = tuple(clients.sketches)
     if seeds == "shared":
         if clients.common_sketch is None:
             msg = "seeds='shared' takes one sketch for all clients: different laws cannot have the same draw"
             raise ValueError(msg)
-        solving = {"time_limit": time_limit, "max_iters": max_iters, "options": options, "verbose": verbose}
-        asked: Any = {
-            "algorithm": method,
-            "structure": structure,
-            "goal": goal,
-            "solver": solver,
-            "tol": tol,
-            **solving,
-        }
-        node = optimal_stepsize(clients.smoothness, clients.common_sketch, **asked)
-        return shared_seeds(node, targets, requested)
+        node = optimal_stepsize(
+            clients.smoothness,
+            clients.common_sketch,
+            algorithm=method,
+            structure=structure,
+            goal=goal,
+            solver=solver,
+            tol=tol,
+            verbose=verbose,
+            time_limit=time_limit,
+            max_iters=max_iters,
+            options=options,
+        )
+        return _shared_seeds(node, targets, requested, **asked)
     # det(D)^{1/d} enters K once directly and once through λ_D, so the program must be twice as exact as K.
     settings = replace(settings, tol=settings.tol / 4.0)
     with blas_threads(clients.d):
@@ -239,20 +228,16 @@ def optimal_distributed_stepsize(
         rate=rate,
         # D ⪯ L⁻¹ makes H ⪰ D, also where the proof for H itself fails.
         descent_rate=rate if descent is None else max(exp_down(descent), rate),
-        goal=goal,
         binding=tuple(slack.condition for slack in found.slacks if slack.log <= slack.binds),
         certificate=found.certificate,
         targets=targets,
         floats_per_client=tuple(best.K * s.expected_nonzeros for s in clients.sketches),
         solver_stats=search.statistics(found.runs),
         reductions=(*notes, *found.notes),
-        method=method,
-        sketches=tuple(clients.sketches),
-        structure=structure,
-        tol=tol,
         iterations_requested=requested,
-        gammas=_gammas(structure, D),
+        gammas=multiples_of(structure, D),
         message=message,
+        **asked,
     )
 
 

@@ -11,14 +11,14 @@ import numpy as np
 
 from stepsize_opt.goals import Goal, GoalName, coordinates_sent, goal_class
 from stepsize_opt.inputs.checks import LARGE
-from stepsize_opt.inputs.structures import NAMED_STRUCTURES, Direction, Structure, pattern_of
+from stepsize_opt.inputs.structures import NAMED_STRUCTURES, pattern_of
 from stepsize_opt.large.stepsizes import BlockStepsize, StepsizeOperator, check_stepsize, stepsize_from_arrays
 from stepsize_opt.methods import CompressedStep, DetCGD1, DetCGD2, Momentum, get_method
 from stepsize_opt.node.question import Question
 from stepsize_opt.node.reductions import Piece, Reduction
 from stepsize_opt.plots import plot_eigenvalues
 from stepsize_opt.proofs import Certificate, exp_down, exp_up
-from stepsize_opt.records import Result, plain_fields, structure_of_plain
+from stepsize_opt.records import Result, multiples_of, plain_fields, structure_of_plain
 from stepsize_opt.saving import from_fields
 from stepsize_opt.sketches.base import Sketch, plain_sketch, sketch_of_plain
 from stepsize_solvers.programs import Indices, Matrix, Settings, SolverStats, Status
@@ -404,7 +404,7 @@ def result_of(
         method=question.method,
         sketch=question.sketch,
         structure=question.structure,
-        gammas=_factors(stepsize, question.structure),
+        gammas=multiples_of(question.structure, stepsize),
         limit=exp_up(log_limit / certificate.d),
         tol=settings.tol,
         goal_class=type(goal),
@@ -416,15 +416,6 @@ def result_of(
     if settings.verbose:
         print(f"proved {result.log_det / result.d:14.9f} {result.gap:9.2e}")
     return result
-
-
-def _factors(D: StepsizeOperator, structure: Structure) -> tuple[float, ...]:
-    """Return γᵢ of D = Diag(γ₁W₁, …, γ_mW_m); nothing for another structure."""
-    if not isinstance(structure, Direction):
-        return ()
-    W = structure.W if isinstance(structure.W, np.ndarray) and structure.W.ndim == 1 else structure.W.diagonal()
-    first = np.cumsum((0, *(structure.sizes or ()))[:-1])
-    return tuple((D.diagonal()[first] / W[first]).tolist())
 
 
 def _combined_stats(parts: Sequence[SolverStats]) -> SolverStats:
