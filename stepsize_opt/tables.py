@@ -113,31 +113,23 @@ class Measured:
         As in ``Row``.
     k
         Floats that each sender sends per round, at most.
-    setup
-        Floats that each sender sends before the first round, unless everybody knows L.
-    client, server
-        Multiplications per round beyond the gradient.
     compressor
         The ``Feedback`` that runs it.
+    more
+        Other columns, by name, as in ``Row``.
     """
 
     method: str
     sketch: str
     seeds: str
     k: float
-    setup: float
-    client: float
-    server: float
     compressor: Any = field(repr=False)
-
-    def cell(self, name: str) -> str:
-        """Return a cell of the text."""
-        return _text(name, getattr(self, name))
+    more: Mapping[str, Any] = field(default_factory=dict)
 
     def record(self) -> dict[str, Any]:
         """Return the numbers and words of the row."""
-        named = {name: value for name, value in vars(self).items() if name != "compressor"}
-        return {**named, "status": "measured", "best": False}
+        named = {name: value for name, value in vars(self).items() if name not in ("compressor", "more")}
+        return {**named, "status": "measured", "best": False, **self.more}
 
 
 @dataclass(frozen=True, eq=False)
@@ -252,7 +244,10 @@ class Table:
 
     def _measured_cells(self) -> list[list[str]]:
         """Return the header and the rows of the measured methods as text, without a mark."""
-        return [[" ", *_MEASURED_COLUMNS], *([" ", *map(row.cell, _MEASURED_COLUMNS)] for row in self.measured)]
+        return [
+            [" ", *_MEASURED_COLUMNS],
+            *([" ", *(cell(row, name) for name in _MEASURED_COLUMNS)] for row in self.measured),
+        ]
 
     def _edge(self, goal: str) -> float:
         """Return the most floats that a plot shows."""
@@ -370,12 +365,9 @@ _FORMATS: dict[str, Callable[[Any], str]] = {
 }
 
 
-def cell(row: Row, name: str) -> str:
+def cell(row: Row | Measured, name: str) -> str:
     """Return a cell of the text: empty for None."""
-    return _text(name, row.more[name] if name in row.more else getattr(row, name.replace(" ", "_")))
-
-
-def _text(name: str, value: Any) -> str:
+    value = row.more[name] if name in row.more else getattr(row, name.replace(" ", "_"))
     return "" if value is None else _FORMATS.get(name, str)(value)
 
 

@@ -326,10 +326,8 @@ def _feedback(given: Problem, most: float) -> Iterator[Case[Measured]]:
             sketch=f"top-{k}",
             seeds=given.sharing,
             k=1.5 * k + 1.0,
-            setup=feedback.setup_floats.mean,
-            client=work,
-            server=work,
             compressor=feedback,
+            more={"setup": feedback.setup_floats.mean, "client": work, "server": work},
         )
 
     if k >= 1:

@@ -245,7 +245,7 @@ def test_feedback_is_shown_below_the_rows_and_never_ranked() -> None:
     answer = plan(clients, Budget(10, total=1e12), goal=("descent", "euclidean"), **ASKED)
     (feedback,) = answer.measured
     assert isinstance(feedback.compressor, Feedback) and feedback.compressor.clients == 2
-    assert (feedback.sketch, feedback.k, feedback.setup, feedback.seeds) == ("top-2", 4.0, 820.0, "shared")
+    assert (feedback.sketch, feedback.k, feedback.seeds, feedback.more["setup"]) == ("top-2", 4.0, "shared", 820.0)
     assert "feedback" not in {row.method for row in answer.rows}
     *_, record = answer.to_records()
     assert (record["method"], record["status"], record["best"]) == ("feedback", "measured", False)
