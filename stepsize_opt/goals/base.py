@@ -140,6 +140,13 @@ class Goal(ABC):
         if by_name and "name" in cls.__dict__:
             enter_class(_GOALS[cls.momentum], cls.name, cls)
 
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        """Raise TypeError for a class that others are made from."""
+        if not hasattr(cls, "name") or not hasattr(cls, "words"):
+            msg = f"{cls.__name__} has no name and words: write a class with both that inherits from it"
+            raise TypeError(msg)
+        return super().__new__(cls)
+
     # ---------------------------------------------------------------- read
 
     @staticmethod
