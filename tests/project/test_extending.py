@@ -28,12 +28,16 @@ from stepsize_opt import (
     RandK,
     Sketch,
     certify,
+    compare,
+    compression_limit,
     optimal_distributed_stepsize,
+    optimal_method,
     optimal_stepsize,
+    plan,
     write_certificate,
 )
-from stepsize_opt.goals import base
-from stepsize_opt.problems import find_infimum
+from stepsize_opt.goals import FloorGoal, LinearGoal, LinearMomentum, PaperGoal, base
+from stepsize_opt.problems import Quadratic, find_infimum
 from stepsize_opt.results import DistributedResult, StepsizeResult
 from stepsize_opt.saving import json_text
 from stepsize_opt.sketches.base import plain_sketch, sketch_of_plain
@@ -225,6 +229,54 @@ def test_a_large_smoothness_matrix_takes_it_with_a_number() -> None:
         optimal_stepsize(large, SKETCH, algorithm="det-CGD2", goal=goal) for goal in (Weighted(), "euclidean")
     )
     assert own.rate == known.rate and own.status == "optimal"
+
+
+ASKED: dict[str, Any] = {"epsilon2": 1e-3, "initial_gap": 1.0}
+
+
+def test_it_is_compared_and_planned_for() -> None:
+    result, limit = optimal_stepsize(L, SKETCH, goal=GOAL), compression_limit(L, 2, goal=GOAL)
+    table = compare(L, SKETCH, goal=GOAL)
+    assert table.goals == ("weighted",) and table.best.rate == pytest.approx(result.rate, rel=1e-6)
+    assert limit.goal == "weighted" and limit.value == pytest.approx(result.limit, rel=1e-9)
+    answer = plan(L, 2, goal=[GOAL, "euclidean"], sketches=[SKETCH], **ASKED)
+    rounds = {(row.method, row.stepsize): row.rounds for row in answer.of_goal("weighted") if row.k == 2}
+    assert rounds["det-CGD1", "weighted"] == result.iterations(**ASKED)
+    method = optimal_method(L, 2, goal=GOAL)
+    assert rounds["subspace", "optimal"] == method.iterations(**ASKED) and "weighted" in repr(method)
+    assert dict(answer.limits["weighted"])[2.0] <= rounds["subspace", "optimal"] < rounds["det-CGD1", "weighted"]
+
+
+def test_a_goal_of_the_library_may_be_an_object() -> None:
+    own, named = (
+        plan(L, 2, goal=goal, accuracy=1e-3, initial_gap=1.0, **M)
+        for goal, M in ((LinearGoal(0.01), {}), ("linear", {"strong_convexity": 0.01}))
+    )
+    assert repr(own) == repr(named) and "momentum" in {row.stepsize for row in own.rows}
+    assert repr(compare(L, SKETCH, goal=LinearGoal(0.01))) == repr(
+        compare(L, SKETCH, goal="linear", strong_convexity=0.01)
+    )
+
+
+@pytest.mark.parametrize("goal", [PaperGoal(), LinearMomentum(0.01), [GOAL, GOAL]], ids=["paper", "momentum", "twice"])
+def test_a_plan_needs_goals_without_memory_that_have_a_limit(goal: Any) -> None:
+    with pytest.raises(ValueError, match="goal must be one or several of"):
+        plan(L, 2, goal=goal, **ASKED)
+
+
+def test_tables_and_limits_refuse_what_does_not_go_with_them() -> None:
+    with pytest.raises(ValueError, match="without memory"):
+        compare(L, SKETCH, goal=LinearMomentum(0.01))
+    with pytest.raises(ValueError, match="whose limits are known"):
+        compression_limit(L, 2, goal=PaperGoal())
+    f = Quadratic(np.diag([1.0, 2.0]), np.ones(2))
+    with pytest.raises(ValueError, match="must lie below the Hessian"):
+        plan(f, goal=LinearGoal(1.5), accuracy=1e-3)
+
+
+def test_a_goal_needs_a_name_and_words() -> None:
+    with pytest.raises(TypeError, match="FloorGoal has no name and words"):
+        FloorGoal(1.0)
 
 
 def test_it_has_a_name_only_where_it_was_declared_by_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

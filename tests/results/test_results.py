@@ -31,7 +31,7 @@ from stepsize_opt import (
 from stepsize_opt.problems import Federated, Layered, LeastSquares, LogisticRegression, Quadratic, SoftmaxRegression
 from stepsize_opt.results import CompressionLimit, DistributedResult, StepsizeResult, SubspaceMethod
 from stepsize_opt.saving import json_text
-from stepsize_opt.tables import Row, Table, best_first
+from stepsize_opt.tables import Measured, Row, Table, best_first
 from stepsize_validation import check_rate, run, run_feedback
 
 L = np.array([[2.0, 1.0, 0.0], [1.0, 3.0, 0.5], [0.0, 0.5, 1.0]])
@@ -298,3 +298,27 @@ def test_no_best_row_names_what_the_cheapest_needs_or_why_there_is_none() -> Non
 def test_a_frame_has_the_records() -> None:
     assert TABLE.to_pandas().to_dict("records")[0]["method"] == TABLE.to_records()[0]["method"]
     assert len(TABLE.to_pandas()) == len(TABLE.rows)
+
+
+def test_measured_methods_have_a_block_of_their_own() -> None:
+    work = {"setup": 3.0, "client": 9.0, "server": 9.0}
+    table = replace(
+        TABLE, measured=(Measured(method="feed<", sketch="top-1", seeds="shared", k=2.5, compressor=0, more=work),)
+    )
+    assert table.best is TABLE.best and table.goals == TABLE.goals
+    html = table._repr_html_()
+    assert html.count("<table>") == 3 and "<caption>measured, not ranked" in html and ">feed&lt;</td>" in html
+    *_, heading, header, row, _, legend, _, _ = repr(table).splitlines()
+    assert heading.startswith("measured, not ranked") and legend.startswith("* best")
+    assert dict(zip(header.split(), row.split(), strict=True)) == {
+        "method": "feed<",
+        "seeds": "shared",
+        "sketch": "top-1",
+        "k": "2.5",
+        "setup": "3",
+        "client": "9",
+        "server": "9",
+    }
+    frame = table.to_pandas()
+    assert frame["status"].iloc[-1] == "measured" and frame["floats"].isna().sum() == frame["rate"].isna().sum() == 1
+    assert list(frame["best"]) == [True, False, False, True, False]
