@@ -106,7 +106,6 @@ OLD = {
     "factors.csv",
     "figure.csv",
     "floats.csv",
-    "flower.csv",
     "formulations.csv",
     "full.csv",
     "gains.csv",
