@@ -16,7 +16,7 @@ from stepsize_opt.methods import State
 from stepsize_opt.problems import Federated, FederatedInfimum, Infimum, Quadratic, find_infimum
 from stepsize_solvers.programs import Matrix, Vector
 from stepsize_validation import Run, check_distributed_rate, check_rate, distributed_lambda, run
-from stepsize_validation.data import load_dataset, logistic_regression
+from stepsize_validation.data import load_dataset, logistic_regression, random_quadratic
 
 ZERO = Infimum(0.0, 0.0)
 FACTORS = (1.3, 2.0, 5.0)
@@ -263,3 +263,84 @@ def test_a_true_lambda_is_confirmed_by_as_many_seeds_as_before() -> None:
     lambda_D = distributed_lambda(D, f.smoothness(), f.client_smoothness(), sketch, "det-CGD1")
     given = [check_distributed_rate(part, 2, lambda_D, infimum).verdict for part in parts(record, 8)]
     assert set(given) == {"holds"}
+
+
+# ---------------------------------------------------------------- few seeds, and seeds that are all alike
+
+
+@pytest.mark.slow
+def test_few_seeds_do_not_call_a_true_bound_violated() -> None:
+    """Sums that are skewed to the left: the bound is nearly an equality, and nearly all seeds lie above the mean."""
+    f = random_quadratic([1.0, 2.0, 4.0], np.random.default_rng(0))
+    sketch = IndependentSampling([0.05, 0.9, 0.9])
+    result = optimal_stepsize(f.smoothness(), sketch, algorithm="det-CGD2")
+    for seed in range(30):
+        record = run(f, result.D, sketch, algorithm="det-CGD2", iterations=400, seed=seed)
+        assert check_rate(record, find_infimum(f), rate=result.rate).verdict != "violated"
+
+
+def test_seeds_that_drew_nothing_confirm_no_bound() -> None:
+    """BernQ(0.001) with a D far outside the condition: nearly all runs stay at the start, and the mean is 1 500 × the
+    bound."""
+    f, D = Quadratic(np.eye(4), np.ones(4)), 0.1 * np.eye(4)
+    for seed in range(20):
+        record = run(f, D, BernQ(1e-3, 4), iterations=5, seeds=16, seed=seed)
+        assert check_rate(record, find_infimum(f)).verdict != "holds"
+        assert check_rate(record, find_infimum(f), goal="linear", rate=0.5).verdict == "undecided"
+    # Without a sketch all seeds are alike, too, and decide.
+    assert check_rate(run(f, D, Identity(4), iterations=5, seeds=3), find_infimum(f)).verdict == "holds"
+
+
+def sampled(p: list[float], start: list[float], iterations: int, seeds: int) -> tuple[Run, float]:
+    """Run f = ½‖x‖² from ``start`` with D = Diag(p), which is optimal for independent sampling with p.
+
+    Each coordinate is zero after its first draw, so Σ E‖∇f(xᵏ)‖²_D = Σ x_j²(1 − (1 − p_j)^K).  The largest rate whose
+    bound is true comes back beside the record.
+    """
+    x, q = np.array(start), np.array(p)
+    record = run(Quadratic(np.eye(len(p)), x), np.diag(q), IndependentSampling(p), iterations=iterations, seeds=seeds)
+    return record, record.rate * (x @ x) / float(np.sum(x**2 * (1.0 - (1.0 - q) ** iterations)))
+
+
+@pytest.mark.parametrize("seeds", [3, 8])
+def test_seeds_that_all_missed_a_rare_coordinate_confirm_no_false_rate(seeds: int) -> None:
+    """The fourth coordinate carries three quarters of the mean, and 3 seeds all miss it in two of three checks."""
+    record, largest = sampled([0.5, 0.5, 0.5, 0.01], [0.5, 0.6, 0.62, 5.0], iterations=14, seeds=150 * seeds)
+    for factor in (1.3, 3.0):
+        assert "holds" not in verdicts(record, seeds, goal="descent", rate=factor * largest)
+
+
+@pytest.mark.parametrize("seeds", [3, 4, 8])
+def test_equal_norms_violate_no_certified_stepsize(seeds: int) -> None:
+    """Seeds that all wait two rounds have equal norms above the bound; at 0.97 of the largest rate most checks have
+    seeds that all drew the coordinate, which one run in six does not."""
+    record, largest = sampled([0.45], [1.0], iterations=3, seeds=300 * seeds)
+    for options in ({}, {"goal": "descent"}, {"rate": 0.97 * largest}):
+        assert "violated" not in verdicts(record, seeds, **options)
+
+
+def test_a_linear_rate_is_not_confirmed_by_seeds_that_all_drew_everything() -> None:
+    """E f(x^K) rests on the runs that never draw the first coordinate, one in 400."""
+    f, D = Quadratic(np.eye(2), np.array([1.0, 0.01])), np.diag([0.45, 0.4])
+    record = run(f, D, IndependentSampling([0.45, 0.9]), iterations=10, seeds=800)
+    for seeds in (8, 400):
+        assert "holds" not in verdicts(record, seeds, goal="linear", rate=0.55)
+
+
+def test_few_seeds_decide_where_every_run_draws_everything() -> None:
+    """BernQ(0.5) in 50 rounds: all runs end alike, because none misses anything."""
+    f, sketch = random_quadratic(np.geomspace(0.1, 10.0, 4), np.random.default_rng(0)), BernQ(0.5, 4)
+    record = run(f, optimal_stepsize(f.smoothness(), sketch).D, sketch, iterations=50, seeds=80)
+    assert set(verdicts(record, 8, rate=0.9 * record.rate)) == {"holds"}
+    assert set(verdicts(record, 8, rate=1.3 * record.rate)) == {"violated"}
+
+
+def test_six_runs_of_a_skewed_sum_do_not_violate_a_true_bound() -> None:
+    """One coordinate carries f and waits for its turn: the sum of squared norms is nearly exponential, and the mean of
+    six of them exceeds the bound in many samples.  The bound is true, and no sample calls it violated."""
+    d = 20
+    f, sketch = Quadratic(np.eye(d), np.eye(d)[0]), RandK(d, 1)
+    records = [run(f, np.eye(d) / d, sketch, iterations=100, seeds=6, seed=seed) for seed in range(60)]
+    checks = [check_rate(record, ZERO, goal="descent", rate=1.0 / d) for record in records]
+    assert sum(check.plain > check.bound for check in checks) >= 10
+    assert not any(check.verdict == "violated" for check in checks)
