@@ -104,8 +104,8 @@ def test_fedavg_makes_local_steps_of_every_client(steps: int, f: Federated) -> N
 
 def test_dead_clients_hold_the_others_back_until_they_are_forgotten() -> None:
     rng = np.random.default_rng(2)
-    f = Federated(tuple(Quadratic(np.eye(6), rng.standard_normal(6)) for _ in range(10)))
-    gaps = {gap["method"]: gap["gap"] for gap in flower.forgotten(f, 2, 60)}
+    f = Federated(tuple(Quadratic(np.eye(30), rng.standard_normal(30)) for _ in range(10)))
+    gaps = {gap["method"]: gap["gap"] for gap in flower.forgotten(f, 60)}
     assert gaps["forgotten after 20 rounds"] < 0.2 * gaps["never forgotten"]
 
 
