@@ -108,7 +108,6 @@ OLD = {
     "floats.csv",
     "formulations.csv",
     "full.csv",
-    "gains.csv",
     "growth.csv",
     "margins.csv",
     "native.csv",
