@@ -14,7 +14,7 @@ import pandas as pd
 from stepsize_opt.certificates import LARGEST
 from stepsize_opt.inputs.checks import LARGE
 from stepsize_validation.bench.plots import draw_all
-from stepsize_validation.bench.results import Results, all_tables, settings_text, summary
+from stepsize_validation.bench.results import Results, absent, all_tables, competing, settings_text, summary, within
 from stepsize_validation.experiments import versus
 
 DOCS = Path(__file__).resolve().parent
@@ -310,6 +310,74 @@ BLOCKS |= {"euclidean-seen": lambda: _seen("euclidean"), "descent-seen": lambda:
 
 # The first page
 
+_CLOSED = ["γI", "γ diag⁻¹(L)", "γ L^−½", "γ L⁻¹", "det-CGD2"]
+
+
+@functools.cache
+def _first_page() -> Any:
+    """Return the floats by panel and level, a column for each method and for the best of the closed forms."""
+    table = read("first_page").melt(["data", "k", "method"], ["0.01", "0.0001", "1e-06"], "level", "floats")
+    floats = table.pivot(index=["level", "data", "k"], columns="method", values="floats")
+    return floats.assign(**{"best closed form": floats[_CLOSED].min(axis=1)})
+
+
+def _over_optimal(method: str, level: str = "1e-06", optimal: str = "optimal D") -> Any:
+    """Return the floats of a method over those of the optimal D, for each panel."""
+    floats = _first_page().loc[level]
+    return floats[method] / floats[optimal]
+
+
+def _middle(method: str, level: str = "1e-06", optimal: str = "optimal D") -> str:
+    return f"{_over_optimal(method, level, optimal).median():.1f}"
+
+
+def _range(method: str) -> str:
+    ratios = _over_optimal(method)
+    return f"{ratios.min():.1f}–{ratios.max():.1f}"
+
+
+def _panels_won(method: str) -> str:
+    """Return in how many panels a method needs fewer floats than the optimal D."""
+    return str((_over_optimal(method) < 1.0).sum())
+
+
+def _best_k(method: str) -> str:
+    """Return the median over the data sets of the floats to 1e-6 over those of the optimal D, each with its best k."""
+    floats = _first_page().loc["1e-06"].groupby("data").min()
+    return f"{(floats[method] / floats['optimal D']).median():.1f}"
+
+
+@block
+def _first_page_table() -> str:
+    """Return the median, smallest and largest factor of each method at each level."""
+    rows = {}
+    for method in ("γI", *_CLOSED[1:], "best closed form", "optimal D of (3)", "γI, tuned", "cD, tuned"):
+        ratios = {level: _over_optimal(method, level) for level in ("0.01", "0.0001", "1e-06")}
+        rows[method] = {f"to {level}": _factors_text(own) for level, own in ratios.items()}
+    return markdown(pd.DataFrame(rows).T, "stepsize")
+
+
+def _factors_text(ratios: Any) -> str:
+    values = (ratios.median(), ratios.min(), ratios.max())
+    middle, least, most = ("—" if np.isinf(value) else f"{value:.2f}" for value in values)
+    return f"{middle} ({least} to {most})"
+
+
+BLOCKS |= {
+    "first-panels": lambda: str(len(_first_page().loc["1e-06"])),
+    "first-cgd": functools.partial(_middle, "γI"),
+    "first-cgd-range": functools.partial(_range, "γI"),
+    "first-closed": functools.partial(_middle, "best closed form"),
+    "first-closed-range": functools.partial(_range, "best closed form"),
+    "first-cgd-low": functools.partial(_middle, "γI", "0.01"),
+    "first-closed-low": functools.partial(_middle, "best closed form", "0.01"),
+    "first-cgd-best-k": functools.partial(_best_k, "γI"),
+    "first-closed-best-k": functools.partial(_best_k, "best closed form"),
+    "first-closed-wins": functools.partial(_panels_won, "best closed form"),
+    "first-tuned-wins": functools.partial(_panels_won, "γI, tuned"),
+    "first-tuned": functools.partial(_middle, "γI, tuned", optimal="cD, tuned"),
+}
+
 
 def _a1a(column: str) -> str:
     """Return how many times better the optimal D is than γI on a1a."""
@@ -365,6 +433,17 @@ BLOCKS |= {
 }
 BLOCKS["bench-summary"] = lambda: " ".join(summary(_bench()))
 BLOCKS["bench-settings"] = lambda: settings_text(_bench())
+
+
+@block
+def _bench_door() -> str:
+    """Return each solver's time at d = 40 and how far its own point lies outside the feasible set."""
+    rungs = within(competing(_bench()), _bench().settings.main_target).query("problem == 'd=40'")
+    own = rungs.drop_duplicates("solver").set_index("solver")
+    outside = own["raw_violation"].map(lambda distance: f"{distance:.0e}" if distance > 1e-15 else "feasible")
+    table = pd.DataFrame({"processor time": own["seconds"].map(seconds), "its own D is outside by": outside})
+    gone = pd.DataFrame.from_dict(absent(_bench()), orient="index", columns=["processor time"])
+    return markdown(pd.concat([table, gone]).fillna("–"), "solver")
 
 
 @block

@@ -161,8 +161,23 @@ def _link_figures(app: Any, page: nodes.document) -> None:
             picture["width"] = "100%"
 
 
+_SITE = "https://stepsize-opt.readthedocs.io/en/latest/"
+_FILES = "https://raw.githubusercontent.com/stepsize-opt/stepsize-opt/main/"
+
+
+def _link_within(app: Any, path: Path, page: str, content: list[str]) -> None:
+    """Link the README to the pages and files beside it: on GitHub and PyPI its links name the site."""
+
+    def source(link: re.Match[str]) -> str:
+        notebook = Path(app.srcdir) / f"{link[1]}.ipynb"
+        return f"docs/{link[1]}.ipynb" if notebook.exists() else f"docs/{link[1]}.md"
+
+    content[0] = re.sub(rf"{re.escape(_SITE)}([\w/]+)\.html", source, content[0]).replace(_FILES, "")
+
+
 def setup(app: Any) -> None:
     """Called by Sphinx."""
+    app.connect("include-read", _link_within)
     app.connect("doctree-read", _link_figures)
     app.connect("doctree-resolved", _keep_punctuation_with_formulas)
     app.connect("autodoc-process-docstring", _before_napoleon, priority=100)
