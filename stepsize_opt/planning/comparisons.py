@@ -135,8 +135,9 @@ def _cases(goal: Goal, d: int, directions: list[tuple[str, Structure]]) -> list[
         cases.append((first, f"optimal, {better.name}", "full", better))
     momentum = goal.with_momentum(d)
     if momentum is not None:
-        cases += [(method, "optimal, momentum", "full", momentum) for method in (first, second)]
-    return cases + [(first, name, structure, goal) for name, structure in directions]
+        cases.extend((method, "optimal, momentum", "full", momentum) for method in (first, second))
+    cases.extend((first, name, structure, goal) for name, structure in directions)
+    return cases
 
 
 def _table(rows: list[Row], sketch: Sketch, goal: Goal) -> Table:

@@ -226,7 +226,8 @@ class Rows:
                 yield self.node(second, "optimal", sketch, goal)
         enough = None if rounds is None else _enough(given, self.target, rounds)
         momentum = goal.with_momentum(given.d)
-        for k in sorted({*ks, *([] if enough is None else [enough])}):
+        wanted = set(ks) if enough is None else {*ks, enough}
+        for k in sorted(wanted):
             yield self.subspace(k, goal)
             if momentum is not None:
                 yield self.subspace(k, momentum)
