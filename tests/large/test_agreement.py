@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from shared.goals import GOALS, arguments_of
+from shared.large import exact_smoothness, exact_stepsize
 from shared.moments import descent_metric
 from stepsize_opt import (
     BernQ,
@@ -25,7 +26,6 @@ from stepsize_opt import (
     optimal_stepsize,
     smoothness,
 )
-from stepsize_opt.large.stepsizes import DiagonalStepsize, InverseStepsize
 from stepsize_opt.results import StepsizeResult
 from stepsize_validation.data import load_dataset
 from stepsize_validation.properties import exact
@@ -213,22 +213,6 @@ CASES: list[tuple[Sketch, dict[str, Any]]] = [
 ]
 
 
-def plus_low_rank(L: LowRankPlusDiagonal) -> Any:
-    """UUᵀ + Diag(a) in rational arithmetic."""
-    factor = exact.rational(L.U)
-    return exact.combine((1, exact.rational(np.diag(L.shift))), (1, exact.product(factor, exact.transpose(factor))))
-
-
-def exact_stepsize(D: DiagonalStepsize | InverseStepsize) -> Any:
-    """D in rational arithmetic."""
-    if isinstance(D, DiagonalStepsize):
-        return exact.rational(np.diag(D.x))
-    P, C = exact.rational(np.diag(D.p)), exact.rational(D.C)
-    PU = exact.product(P, exact.rational(D.U))
-    inner = exact.inverse(exact.product(C, exact.transpose(C)))
-    return exact.combine((1, P), (-1, exact.product(exact.product(PU, inner), exact.transpose(PU))))
-
-
 @pytest.mark.parametrize(("size", "unit"), [(0.1, 1.0), (3.0, 1.0), (1e3, 1.0), (3.0, 1e-150), (3.0, 1e150)])
 @pytest.mark.parametrize(("sketch", "call"), CASES, ids=[f"{s} {c}" for s, c in CASES])
 def test_the_ends_hold_in_exact_arithmetic(sketch: Sketch, call: dict[str, Any], size: float, unit: float) -> None:
@@ -236,7 +220,7 @@ def test_the_ends_hold_in_exact_arithmetic(sketch: Sketch, call: dict[str, Any],
     rng = np.random.default_rng(7)
     L = LowRankPlusDiagonal(size * unit * rng.standard_normal((5, 2)), unit**2 * rng.uniform(0.1, 1.0, 5))
     result = optimal_stepsize(L, sketch, **call)
-    D, smoothness = exact_stepsize(result.D), plus_low_rank(L)
+    D, smoothness = exact_stepsize(result.D), exact_smoothness(L)
     algorithm = call.get("algorithm", "det-CGD1")
     H = exact.descent_metric(D, smoothness, sketch, algorithm)
     assert exact.is_positive_definite(H) and exact.is_positive_definite(D)

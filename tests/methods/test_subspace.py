@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.goals import arguments_of
+from shared.large import diagonal, exact_smoothness, exact_stepsize
 from stepsize_opt import CompressedStep, LowRankPlusDiagonal, SystematicSampling, compression_limit, optimal_method
 from stepsize_opt.goals import METRIC_GOALS
 from stepsize_opt.results import SubspaceMethod
@@ -21,7 +22,6 @@ from stepsize_validation.data import random_smoothness
 from stepsize_validation.properties.exact import (
     Rational,
     combine,
-    inverse,
     is_positive_semidefinite,
     log,
     log_det,
@@ -32,7 +32,6 @@ from stepsize_validation.properties.exact import (
 from stepsize_validation.properties.strategies import Matrix, probabilities, smoothness_matrices
 
 CASES = [("descent", "eigenvectors"), ("descent", "root"), ("euclidean", "eigenvectors"), ("linear", "eigenvectors")]
-LARGE = LowRankPlusDiagonal(np.array([[1.0], [0.5], [-0.2], [2.0]]), 0.1)
 every_case = pytest.mark.parametrize(("goal", "basis"), CASES)
 
 
@@ -163,10 +162,6 @@ def large(d: int, r: int, spread: float = 1.0) -> LowRankPlusDiagonal:
     return LowRankPlusDiagonal(U, 10.0 ** rng.uniform(-spread, 0.0, d))
 
 
-def diagonal(x: np.ndarray) -> Rational:
-    return rational(np.diag(x))
-
-
 def exact_directions(method: SubspaceMethod) -> Rational:
     """A = c Diag(t)(I + BZBᵀ), B = [Diag(t)U  E], for the floats."""
     A, d = method.directions, method.d
@@ -174,16 +169,6 @@ def exact_directions(method: SubspaceMethod) -> Rational:
     B = [[*row, *first] for row, first in zip(product(t, rational(A.U)), rational(np.eye(d)[:, : A.e]), strict=True)]
     inner = combine((1, rational(np.eye(d))), (1, product(B, product(rational(A.Z), transpose(B)))))
     return product(rational(A.c * np.eye(d)), product(t, inner))
-
-
-def exact_stepsize(method: SubspaceMethod) -> Rational:
-    """D = P − PU(CCᵀ)⁻¹UᵀP for the floats, or Diag(x)."""
-    if method.goal != "descent":
-        return diagonal(method.D.diagonal())
-    P, C = diagonal(method.D.p), rational(method.D.C)
-    PU = product(P, rational(method.D.U))
-    middle = inverse(product(C, transpose(C)))
-    return combine((1, P), (-1, product(PU, product(middle, transpose(PU)))))
 
 
 @settings(max_examples=40)
@@ -194,8 +179,8 @@ def test_what_is_proved_holds_in_exact_arithmetic(d: int, r: int, spread: float,
         L = LowRankPlusDiagonal(L.U, float(L.shift[0]))
     mu = 0.5 * float(L.shift[0]) if goal == "linear" else None
     method = optimal_method(L, share * d, goal=goal, strong_convexity=mu)
-    exact = combine((1, product(rational(L.U), transpose(rational(L.U)))), (1, diagonal(L.shift)))
-    A, D, identity = exact_directions(method), exact_stepsize(method), rational(np.eye(d))
+    exact = exact_smoothness(L)
+    A, D, identity = exact_directions(method), exact_stepsize(method.D), rational(np.eye(d))
     gram = product(transpose(A), product(exact, A))
     assert is_positive_semidefinite(combine((1, identity), (-1, gram)))
     assert is_positive_semidefinite(combine((-1, rational((1.0 - method.defect) * np.eye(d))), (1, gram)))
@@ -234,16 +219,6 @@ def test_the_round_and_the_rate_are_those_of_the_dense_method(d: int, r: int, k:
     g = np.linspace(-1.0, 1.0, 2 * d).reshape(2, d)
     np.testing.assert_allclose(method.encode(g, draw), g @ A[:, draw], atol=1e-11)
     np.testing.assert_allclose(method.decode(g[:, draw], draw), g[:, draw] @ A[:, draw].T, atol=1e-11)
-
-
-def test_a_round_lowers_a_quadratic_by_what_the_metric_says() -> None:
-    L = large(2000, 8)
-    method, rng = optimal_method(L, 500), np.random.default_rng(1)
-    x = method.decode(np.ones(2000), np.arange(2000))
-    draw = method.draw(rng)
-    moved = x - method.decode(method.encode(L @ x, draw), draw)
-    # f = ½‖y‖² for x = Ay: a round deletes the coordinates of y that were drawn.
-    assert moved @ (L @ moved) == pytest.approx(0.75 * (x @ (L @ x)))
 
 
 def test_it_is_proved_for_condition_numbers_far_from_one() -> None:
