@@ -28,6 +28,7 @@ from stepsize_opt import (
     LayerWise,
     LowRankPlusDiagonal,
     RandK,
+    Sketch,
     SystematicSampling,
     certify,
     compare,
@@ -53,6 +54,7 @@ from stepsize_opt.problems import (
     find_infimum,
 )
 from stepsize_opt.results import StepsizeResult
+from stepsize_opt.sketches.base import DiagonalBase
 from stepsize_validation import check_rate, distributed_lambda, run, run_feedback
 from stepsize_validation.data import Dataset, federated_logistic, random_smoothness, split, with_spectrum
 from stepsize_validation.table1 import communication_table
@@ -165,6 +167,9 @@ REFUSALS: list[tuple[type[Exception], str, Callable[[], Any]]] = [
     (ValueError, "matrices", lambda: FiniteSketch([MASKED], [1.0])),
     (ValueError, "weights", lambda: FiniteSketch([np.eye(2)], [0.5, 0.5])),
     (TypeError, "layers", lambda: LayerWise([RandK(3, 1), 4])),
+    (TypeError, "abstract", lambda: Sketch(3)),
+    (TypeError, "abstract", lambda: DiagonalBase(3)),
+    (ValueError, "second moments", lambda: optimal_stepsize(np.eye(3) + 0.1, IndependentSampling([1e-30, 0.5, 0.5]))),
     (ValueError, "outcomes", lambda: RandK(30, 15).support()),
     (ValueError, "outcomes", lambda: BernQ(0.5, [1] * 2000).support()),
     (ValueError, "gaussian:1", lambda: LayerWise([Identity(1), Gaussian(3, 1)]).support()),
