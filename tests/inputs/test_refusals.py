@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import sparse
 from scipy.sparse.linalg import aslinearoperator
@@ -88,6 +90,15 @@ RAND_2 = RandK(6, 2)
 NEGATIVE_FACTOR: Any = LowRankPlusDiagonal(sparse.csr_array(-np.eye(6)), 1.0)
 RECORD = run(F, 1e-6 * np.eye(2), SKETCH, iterations=10, seeds=1)
 DATA = Dataset("four rows", np.ones((4, 2)), np.array([1.0, -1.0, 1.0, -1.0]))
+
+
+class Tensor:
+    """What a tensor with a gradient looks like to those who do not import its package."""
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        msg = "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
+        raise RuntimeError(msg)
+
 
 MATRICES: dict[str, Any] = {
     "not square": np.ones((2, 3)),
@@ -231,18 +242,15 @@ REFUSALS: list[tuple[type[Exception], str, Callable[[], Any]]] = [
     (ValueError, "iterations", lambda: find_infimum(F, iterations=-1)),
     (TypeError, "objective", lambda: find_federated_infimum(F)),
     # one node
-    (ValueError, "L", lambda: compare(INDEFINITE, SKETCH)),
     (ValueError, "L", lambda: to_cvxpy(-L, SKETCH)),
     (ValueError, "sketch", lambda: to_cvxpy(L, RandK(3, 1))),
     (TypeError, "sketch", lambda: optimal_stepsize(L, 3)),
-    (ValueError, "sketch", lambda: optimal_stepsize(L, "nobody:1")),
     (TypeError, "sketch", lambda: CompressedStep.of(L, "randk:1")),
     (ValueError, "tol", lambda: solve(tol=0.0)),
     (TypeError, "options", lambda: solve(options="fast")),
     (ValueError, "options", lambda: solve(solver="scs", options={"tolerance": 1e-3})),
     (ValueError, "options", lambda: solve(solver="clarabel", options={"tolerance": 1e-3})),
     (ValueError, "n_jobs", lambda: solve(n_jobs=0)),
-    (ValueError, "structure", lambda: solve(structure="banded")),
     (TypeError, "structure", lambda: solve(structure=L)),
     (ValueError, "structure", lambda: solve(structure=BlockDiagonal((2, 3)))),
     (ValueError, "W", lambda: solve(structure=Direction(np.eye(3)))),
@@ -390,6 +398,19 @@ REFUSALS: list[tuple[type[Exception], str, Callable[[], Any]]] = [
     (ValueError, "kind", lambda: split(DATA, 2, RNG, "alphabetical")),
     (ValueError, "clients", lambda: split(DATA, 5, RNG)),
     (ValueError, "b", lambda: LogisticRegression(np.eye(2), np.array([1.0, 2.0]), 0.1)),
+    # common mistakes: the error names the remedy
+    (TypeError, "np.load", lambda: optimal_stepsize("L.npy", SKETCH)),
+    (TypeError, "np.load", lambda: optimal_stepsize(Path("L.csv"), SKETCH)),
+    (TypeError, "detach", lambda: optimal_stepsize(Tensor(), SKETCH)),
+    (ValueError, "index=False", lambda: optimal_stepsize(pd.DataFrame(L).reset_index(), SKETCH)),
+    (ValueError, "absolute", lambda: optimal_stepsize(np.diag([1.0, -1.0]), SKETCH)),
+    (ValueError, "absolute", lambda: optimal_stepsize(INDEFINITE, SKETCH)),
+    (ValueError, "regulariser", lambda: optimal_stepsize(SINGULAR, SKETCH)),
+    (ValueError, "np.eye", lambda: certify(0.1, L, SKETCH)),
+    (ValueError, "did you mean 'randk", lambda: optimal_stepsize(L, "rndk:1")),
+    (ValueError, "did you mean 'diagonal", lambda: solve(structure="diag")),
+    (ValueError, "did you mean 'descent", lambda: solve(goal="descend")),
+    (ValueError, "did you mean 'det-CGD1", lambda: solve(algorithm="det-CGD11")),
     # what is no argument at all
     (TypeError, "L", lambda: optimal_stepsize(HUGE, SKETCH)),
     (TypeError, "source", lambda: EstimatedSmoothness(L, 1.0, 3)),

@@ -364,7 +364,7 @@ def test_a_number_below_the_hessian_scales_the_plain_limit() -> None:
 # ---------------------------------------------------------------- a budget below what probabilities can be
 
 
-@pytest.mark.parametrize("k", [1e-300, 5e-16, 1e-15])
+@pytest.mark.parametrize("k", [1e-300, 1e-15])
 def test_a_budget_below_the_grid_of_probabilities_is_refused(k: float) -> None:
     with pytest.raises(ValueError, match=r"k .*2\.7e-15"):
         optimal_method(np.eye(5), k)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 
 from stepsize_opt import LowRankPlusDiagonal
 from stepsize_validation.properties.exact import Rational, combine, inverse, product, rational, transpose
@@ -15,7 +16,7 @@ def diagonal(x: Any) -> Rational:
 
 
 def exact_smoothness(L: LowRankPlusDiagonal) -> Rational:
-    U = rational(L.U)
+    U = rational(L.U.toarray() if sparse.issparse(L.U) else L.U)
     return combine((1, diagonal(L.shift)), (1, product(U, transpose(U))))
 
 
