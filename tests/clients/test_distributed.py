@@ -49,7 +49,7 @@ from stepsize_opt.proofs import (
     tangent_bound,
 )
 from stepsize_opt.results import DistributedResult
-from stepsize_solvers.programs import Matrix, Outcome, Pattern, Status
+from stepsize_solvers.programs import Matrix, Outcome, Pattern, SolverStats, Status
 from stepsize_validation import distributed_lambda
 from stepsize_validation.properties.exact import (
     combine,
@@ -188,8 +188,9 @@ def test_a_program_that_got_stuck_is_no_last_word(status: Status, monkeypatch: p
     assert ("native: stuck" in result.message) is stopped and "native: stuck" in result.reductions
 
 
-def test_a_limit_of_the_user_is_no_error() -> None:
-    result = solve(random_clients(3, 2, 1), RandK(3, 1), max_iters=1)
+def test_a_limit_of_the_user_before_the_first_point_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "_solved", lambda *_: Outcome(Status.USER_LIMIT, None, (), SolverStats("native")))
+    result = solve(random_clients(3, 2, 1), RandK(3, 1))
     assert result.status == "user_limit" and result.certificate.feasible
 
 
