@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.moments import listed, second_moment, variance
-from stepsize_opt import CompressedStep, Gaussian, LayerWise, Method, RandK, certify, optimal_stepsize
+from stepsize_opt import Gaussian, LayerWise, Method, RandK, certify, optimal_stepsize
 from stepsize_opt.methods import DetCGD1, DetCGD2, get_method, method_names
 from stepsize_opt.problems import Quadratic
 from stepsize_opt.sketches.draws import generators
@@ -42,22 +42,6 @@ def test_formulas_are_what_the_update_says(problem: Any, seed: int, method: Meth
     np.testing.assert_allclose(T, mean(G.transpose(0, 2, 1) @ L @ G), **close)
     np.testing.assert_allclose(variance(method, D, L, sketch), mean((G - D).transpose(0, 2, 1) @ L @ (G - D)), **close)
     np.testing.assert_allclose(condition.outer.apply(D @ condition.inner.apply(L) @ D), T, **close)
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_a_step_is_the_mean_of_the_clients_steps(method: Method) -> None:
-    rng = np.random.default_rng(3)
-    d, n, s = 4, 3, 2
-    D = random_smoothness(rng, d, 10.0)
-    S, gradients = rng.standard_normal((n, d, d)), rng.standard_normal((s, n, d))
-    factors = method.factors(D, lambda: D)
-    left, right = (np.eye(d) if M is None else M for M in (factors.left, factors.right))
-
-    def compress(V: Any, B: Any) -> Any:
-        return np.einsum("nij,snj->si", S, V if B is None else V @ B.T) / n
-
-    expected = np.mean([[left @ S[i] @ right @ g[i] for i in range(n)] for g in gradients], axis=1)
-    np.testing.assert_allclose(CompressedStep(RandK(d, 2), factors).steps(gradients, compress)[0], expected, rtol=1e-12)
 
 
 def test_names_are_read_in_any_case_and_results_carry_them_as_written_here() -> None:
