@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import find, given, settings
+from hypothesis import example, find, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
@@ -71,7 +71,9 @@ def assert_mean(draws: np.ndarray, expected: np.ndarray) -> None:
 # ---------------------------------------------------------------- the distribution, by enumeration
 
 
-@given(sketch=sketches_up_to(4) | layers, seed=seeds)
+@given(sketch=sketches_up_to(5), seed=seeds)
+@example(sketch=Gaussian(4, 2), seed=0)
+@settings(max_examples=150)
 def test_a_sketch_is_what_it_says(sketch: Sketch, seed: int) -> None:
     """Beyond ``check_sketch``: sums of several messages, and never more floats than coordinates."""
     check_sketch(sketch, samples=10, seed=seed)
