@@ -250,8 +250,10 @@ def _constant_rows(model: nn.Module, name: str, layer: nn.Linear, inputs: Tensor
     generator = torch.Generator().manual_seed(0)
     drawn = {one: torch.randn(p.shape, generator=generator).to(p) for one, p in layer.named_parameters()}
     values = {f"{name}.{one}" if name else one: value for one, value in drawn.items()}
-    again = _call(model, layer, inputs[: (len(inputs) + 1) // 2], values)
-    if here.is_random or not _alike(here.rows[: len(again.rows)], again.rows):
+    others = inputs[: len(inputs) // 2] if len(inputs) > 1 else torch.cat([inputs, torch.zeros_like(inputs)])
+    again = _call(model, layer, others, values)
+    common = min(len(here.rows), len(again.rows))
+    if here.is_random or not _alike(here.rows[:common], again.rows[:common]):
         msg = (
             "the inputs of the head change from call to call, with the other rows of the batch or with the head, as "
             f"dropout and batch normalisation in training do; {_REMEDY}"

@@ -128,6 +128,20 @@ GOOD: dict[str, Callable[[], nn.Module]] = {
 frozen(GOOD["frozen trunk"]())
 
 
+class Centred(nn.Module):
+    """The mean of the batch is subtracted, so that of one row nothing is left."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x - x.mean(0)
+
+
+def test_rows_that_depend_on_the_batch_are_seen_in_batches_of_one_row() -> None:
+    """They were certified with FᵀF = 0, while the closure takes all rows at once."""
+    single = [(INPUTS[i : i + 1], LABELS[i : i + 1]) for i in range(90)]
+    assert not certified(nn.Sequential(Centred(), nn.Linear(6, 3)), LOSS, single)
+    assert certified(nn.Sequential(nn.Tanh(), nn.Linear(6, 3)), LOSS, single)
+
+
 @pytest.mark.parametrize("name", GOOD)
 def test_a_head_is_certified(name: str) -> None:
     model = GOOD[name]()
