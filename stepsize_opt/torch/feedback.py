@@ -126,10 +126,11 @@ class FeedbackSGD(CompressedOptimizer):
         self._s = self._memory.clone()  # the mean of all eᵢ
         self._last = torch.zeros_like(x, dtype=torch.int32)  # the round in which each index was sent
         probe = self._basis.apply(torch.linspace(1.0, 2.0, len(x)).to(self._s))
-        self._identity = {"processes": self.workers.size, "rank": self.workers.rank, "basis": digest(probe)}
+        agreed = (feedback.k, feedback.rule, feedback.places, self._group["weight_decay"], probe)
+        self._identity = {"processes": self.workers.size, "rank": self.workers.rank, "settings": digest(*agreed)}
         self.checks = self.skipped = 0
         self._forget()
-        self._start(feedback.k, feedback.rule, feedback.places, self._group["weight_decay"], probe)
+        self._start(*agreed)
 
     def _forget(self) -> None:
         """Begin at the present parameters with nothing remembered."""
@@ -306,24 +307,29 @@ class FeedbackSGD(CompressedOptimizer):
 
     def _saved(self) -> dict[str, Any]:
         vectors = {"memory": self._memory, "s": self._s, "last": self._last, "checked": self._checked}
+        copies = {name: vector.clone() for name, vector in vectors.items()}  # steps change the vectors in place
         counts = {"rounds": self.rounds, "checks": self.checks, "skipped": self.skipped}
         rest = {"stepsize": asdict(self.stepsize), "residual": self._residual, "value": self._value}
-        return {**self._identity, **vectors, **counts, **rest, "noise": self._noise}
+        return {**super()._saved(), **self._identity, **copies, **counts, **rest, "noise": self._noise}
 
-    def _load(self, saved: Mapping[str, Any]) -> None:
-        """Continue from a state of this process, of as many processes, and of this basis; else begin anew."""
+    def _belongs(self, saved: Mapping[str, Any]) -> bool:
+        """Return whether a state is of this process, of as many processes, and of this basis; else begin anew."""
         own = all(saved[name] == value for name, value in self._identity.items())
         equal = self.workers.equal(own, saved["rounds"], saved["stepsize"], saved["s"], device=self._s.device)
-        if not (own and equal):
-            warnings.warn(
-                "the state is of another process, of another number of processes or of another basis, so that what the "
-                "processes remember would not belong together; they begin with nothing remembered. To resume, every "
-                "process saves and loads its own state",
-                RuntimeWarning,
-                stacklevel=3,
-            )
-            self._forget()
-            return
+        if own and equal:
+            return True
+        warnings.warn(
+            "the state is of another process, of another number of processes or of another basis, so that what the "
+            "processes remember would not belong together; they begin with nothing remembered. To resume, every "
+            "process saves and loads its own state",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+        self._forget()
+        return False
+
+    def _load(self, saved: Mapping[str, Any]) -> None:
+        super()._load(saved)
         for name in ("memory", "s", "last", "checked"):
             getattr(self, f"_{name}").copy_(saved[name])
         self.stepsize = MeasuredStepsize(**saved["stepsize"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 import weakref
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, overload
@@ -24,7 +23,7 @@ from stepsize_solvers.programs import Vector
 Closure = Callable[[], Any]
 
 
-class CompressedOptimizer(Optimizer, ABC):
+class CompressedOptimizer(Optimizer):
     """What the optimizers here share: groups as vectors, the processes, the bytes, a state that resumes to the bit.
 
     Attributes
@@ -113,25 +112,31 @@ class CompressedOptimizer(Optimizer, ABC):
 
     def state_dict(self) -> dict[str, Any]:
         """Tensors and plain numbers, which ``torch.load(…, weights_only=True)`` reads."""
-        counts = {"sent": self.workers.sent, "received": self.workers.received, "setup": self.setup_bytes}
-        return {**super().state_dict(), "compression": {**counts, **self._saved()}}
+        return {**super().state_dict(), "compression": self._saved()}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Continue from what ``state_dict`` returned, to the same bits; parameters and data are the caller's."""
-        if "compression" not in state_dict:
-            msg = f"state_dict must be that of a {type(self).__name__}; it lacks the entry 'compression'"
+        """Continue from what ``state_dict`` returned, to the same bits; parameters and data are the caller's.
+
+        Raises ValueError for the state of another class of optimizers.
+        """
+        saved = state_dict.get("compression", {})
+        if saved.keys() != self._saved().keys():
+            msg = f"state_dict must be that of a {type(self).__name__}"
             raise ValueError(msg)
-        super().load_state_dict(dict(state_dict))
-        saved = state_dict["compression"]
+        if self._belongs(saved):
+            super().load_state_dict(dict(state_dict))
+            self._load(saved)
+
+    def _belongs(self, _saved: Mapping[str, Any]) -> bool:
+        """Return whether a state may be continued here."""
+        return True
+
+    def _saved(self) -> dict[str, Any]:
+        return {"sent": self.workers.sent, "received": self.workers.received, "setup": self.setup_bytes}
+
+    def _load(self, saved: Mapping[str, Any]) -> None:
         self.workers.sent, self.workers.received = saved["sent"], saved["received"]
         self.setup_bytes = saved["setup"]
-        self._load(saved)
-
-    @abstractmethod
-    def _saved(self) -> dict[str, Any]: ...
-
-    @abstractmethod
-    def _load(self, saved: Mapping[str, Any]) -> None: ...
 
 
 class CompressedSGD(CompressedOptimizer):
@@ -280,9 +285,10 @@ class CompressedSGD(CompressedOptimizer):
             None if one is None else (torch.from_numpy(one.x), torch.from_numpy(one.z), one.rounds)
             for one in self._states
         ]
-        return {"generator": self._rng.bit_generator.state, "groups": states}
+        return {**super()._saved(), "generator": self._rng.bit_generator.state, "groups": states}
 
     def _load(self, saved: Mapping[str, Any]) -> None:
+        super()._load(saved)
         self._rng.bit_generator.state = saved["generator"]
         self._states = [
             None if one is None else State(_array(one[0]).copy(), _array(one[1]).copy(), one[2])

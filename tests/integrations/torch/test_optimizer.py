@@ -212,8 +212,40 @@ def test_states_are_those_of_the_same_class() -> None:
         optimizer.step(lambda: distance(x))
         saved = copy.deepcopy(optimizer.state_dict())
         optimizer.load_state_dict(saved)
-        with pytest.raises(ValueError, match="it lacks the entry 'compression'"):
+        with pytest.raises(ValueError, match=f"must be that of a {type(optimizer).__name__}"):
             optimizer.load_state_dict(torch.optim.SGD([x]).state_dict())
+    feedback, sketch = FeedbackSGD([x], Feedback(F.H, 3)), CompressedSGD([x], optimal_method(F.H, 3))
+    for one, other in ((feedback, sketch), (sketch, feedback)):
+        with pytest.raises(ValueError, match=f"must be that of a {type(one).__name__}"):
+            one.load_state_dict(other.state_dict())
+    feedback.step(lambda: distance(x))  # the group has no lr
+
+
+def test_a_state_stays_as_it_was_saved() -> None:
+    """Vectors that went on changing belonged to other counts and, after a step that was skipped, to another s."""
+    x = parameter()
+    optimizer = FeedbackSGD([x], Feedback(F.H, 3))
+    for _ in range(5):
+        optimizer.step(lambda: distance(x))
+    saved, start = optimizer.state_dict(), x.detach().clone()
+    ends = []
+    for _ in range(2):
+        optimizer.load_state_dict(saved)
+        with torch.no_grad():
+            x.copy_(start)
+        for _ in range(6):
+            optimizer.step(lambda: distance(x))
+        ends.append(x.detach().clone())
+    assert torch.equal(*ends)
+
+
+def test_a_state_with_other_settings_is_not_continued() -> None:
+    """The weight decay of the state would make L larger than the basis was made for."""
+    x = parameter()
+    optimizer, other = (FeedbackSGD([x], Feedback(F.H, 3), weight_decay=decay) for decay in (0.0, 1.0))
+    with pytest.warns(RuntimeWarning, match="nothing remembered"):
+        optimizer.load_state_dict(other.state_dict())
+    assert optimizer.param_groups[0]["weight_decay"] == 0.0
 
 
 def test_what_does_not_fit_is_refused() -> None:
@@ -260,7 +292,7 @@ def test_gradients_from_before_are_refused() -> None:
         assert not torch.equal(x, after)
 
 
-@pytest.mark.parametrize("name", ["basis", "processes", "rank"])
+@pytest.mark.parametrize("name", ["settings", "processes", "rank"])
 def test_a_state_that_does_not_belong_is_not_continued(name: str) -> None:
     x = parameter()
     optimizer = FeedbackSGD([x], Feedback(F.H, 3))
