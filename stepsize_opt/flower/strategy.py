@@ -210,9 +210,10 @@ class Rounds(Strategy):
                 good[node] = self._reader.read(answers.get(node), training=training, loss_asked=asked)
             except ValueError as error:
                 reasons[node] = str(error)
-        if training and good:
-            reasons |= self._bound.update(good)
-            good = {node: reply for node, reply in good.items() if node not in reasons}
+        if training:
+            self._bound.update(good)
+        reasons |= self._bound.refused(good, training=training)
+        good = {node: reply for node, reply in good.items() if node not in reasons}
         # Whoever failed gets everything anew: what it remembers may not be what the server has of it.
         self._versions = {node: version for node, version in self._versions.items() if node not in reasons}
         self._versions |= dict.fromkeys(good, self.replica.version)
