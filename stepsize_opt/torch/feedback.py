@@ -252,7 +252,7 @@ class FeedbackSGD(CompressedOptimizer):
         if not own:
             return float(rest.norm())
         least = sum(float(one.abs().min()) for one in received) / len(received)
-        return math.sqrt(len(t) - self._feedback.k) * least
+        return self._feedback.residual_bound(least, len(t))
 
     def _shared(self, sizes: Tensor) -> Tensor:
         """The indices that the process chooses whose turn it is."""

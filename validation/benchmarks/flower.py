@@ -121,7 +121,7 @@ def feedback_rounds(
         messages = [clients.setdefault(i, feedback.client(i)).message(gradients[i]) for i in drawn]
         smallest = float(np.mean([np.abs(message.values).min() for message in messages]))
         s = np.mean([client.memory for client in clients.values()], axis=0)
-        y = server.propose(s, server.residual_bound(smallest) if present == f.n else math.inf)
+        y = server.propose(s, feedback.residual_bound(smallest, f.d) if present == f.n else math.inf)
         new = {i: float(f.clients[i].value(server.checked[None])[0]) for i in drawn if i not in measured}
         measured |= new
         server.f = float(np.mean([measured[i] for i in drawn]))
