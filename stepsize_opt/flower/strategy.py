@@ -144,6 +144,9 @@ class Rounds(Strategy):
         # Clients tell by it whether what they keep belongs to this run of the strategy.
         self._session = secrets.token_bytes(6)
         self._versions: dict[int, int] = {}
+        # Of feedback: what the clients remember, and their losses at the last checked point.
+        self._memories: dict[int, Vector] = {}
+        self._values: dict[int, float] = {}
         self._packets: deque[bytes] = deque(maxlen=2)  # feedback publishes twice in a round
         self._nodes: list[int] = []
         self._sampling = np.random.default_rng((self.seed, 1))
@@ -172,20 +175,16 @@ class Rounds(Strategy):
         common = {"session": self._session, "version": self.replica.version, **asked}
         missed = self.replica.version - self._versions.get(node, -1)
         if node not in self._versions:
-            common["memory"] = self._memory(node)
+            common["memory"] = self._memories[node].tobytes() if node in self._memories else b""
         elif missed <= len(self._packets):
             packets = {"packets": list(self._packets)[-missed:]} if missed else {}
             return {OWN: ConfigRecord({**common, **packets})}
         arrays, fields = save_replica(self.replica)
         return {ARRAYS: arrays, OWN: ConfigRecord({**common, **fields})}
 
-    def _memory(self, node: int) -> bytes:
-        """What a client has to remember that the server does not know to have it."""
-        return b""
-
     def _asks_loss(self, node: int, *, training: bool) -> bool:
-        """Whether the reply of this client has to have its loss."""
-        return False
+        """For feedback: at y from everybody; at the last checked point from those who did not send it."""
+        return self.runs_feedback and (not training or node not in self._values)
 
     def _publish(self, packet: bytes) -> None:
         self.replica.apply(packet)
@@ -380,18 +379,9 @@ class FeedbackStrategy(Rounds):
 
     def _begin(self, arrays: ArrayRecord) -> None:
         super()._begin(arrays)
-        self._memories: dict[int, Vector] = {}
         self._weights: dict[int, float] = {}
-        self._values: dict[int, float] = {}  # the losses of the clients at the last checked point
         self._seen: dict[int, int] = {}  # the round in which a client sent last
         self._rule = MeasuredStepsize()
-
-    def _memory(self, node: int) -> bytes:
-        return self._memories[node].tobytes() if node in self._memories else b""
-
-    def _asks_loss(self, node: int, *, training: bool) -> bool:
-        """At y from everybody; at the last checked point from those who did not send it."""
-        return not training or node not in self._values
 
     def _choose(self, grid: Grid) -> list[int]:
         """The clients of a round; nobody once steps fall below the rounding of f."""

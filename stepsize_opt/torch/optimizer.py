@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from stepsize_opt.inputs.checks import positive_number, real_number, whole_number
-from stepsize_opt.methods import Compressor, Momentum, State
+from stepsize_opt.methods import Compressor, Momentum, State, read_compressor
 from stepsize_opt.sketches.draws import generators
 from stepsize_opt.torch.workers import Workers
 from stepsize_solvers.programs import Vector
@@ -211,7 +211,7 @@ class CompressedSGD(CompressedOptimizer):
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group with its ``compressor``; raises as the constructor."""
         group = dict(param_group)
-        compressor = _read_compressor(group.pop("compressor", self._default))
+        compressor = read_compressor(group.pop("compressor", self._default))
         super().add_param_group(group)
         size = sum(p.numel() for p in self.param_groups[-1]["params"])
         if compressor.d != size:
@@ -294,17 +294,6 @@ class CompressedSGD(CompressedOptimizer):
             None if one is None else State(_array(one[0]).copy(), _array(one[1]).copy(), one[2])
             for one in saved["groups"]
         ]
-
-
-def _read_compressor(value: Any) -> Compressor:
-    compressor = value.compressor() if hasattr(value, "compressor") else value
-    if not isinstance(compressor, Compressor):
-        msg = (
-            "compressor must be a CompressedStep, the method of optimal_method or a result with compressor(), "
-            f"got {value!r}; for a sketch and a stepsize D it is CompressedStep.of(D, sketch)"
-        )
-        raise TypeError(msg)
-    return compressor
 
 
 # ---------------------------------------------------------------- groups as vectors
