@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, Protocol
 
 import torch
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from stepsize_opt.inputs.checks import check_kind
 from stepsize_opt.inputs.matrices import EstimatedSmoothness
 from stepsize_opt.methods import FLOOR, Feedback, MeasuredStepsize, exchange
-from stepsize_opt.torch.head import noise_of, put_back, set_noise, work_dtype
+from stepsize_opt.torch.head import as_it_was, noise_of, set_noise, work_dtype
 from stepsize_opt.torch.optimizer import Closure, CompressedOptimizer, flat, flat_gradient, write
 from stepsize_opt.torch.workers import digest
 from stepsize_solvers.programs import Vector
@@ -28,21 +28,15 @@ class Basis(Protocol):
     def transposed(self, v: Tensor) -> Tensor: ...
 
 
-@dataclass(frozen=True, eq=False)
 class _NumpyBasis:
     """The basis of a ``Feedback``, by its own products: float64 on the CPU."""
 
-    feedback: Feedback
-
-    def apply(self, v: Tensor) -> Tensor:
-        return _by_numpy(self.feedback.step, v)
-
-    def transposed(self, v: Tensor) -> Tensor:
-        return _by_numpy(self.feedback.coefficients, v)
+    def __init__(self, feedback: Feedback) -> None:
+        self.apply, self.transposed = _on_tensors(feedback.step), _on_tensors(feedback.coefficients)
 
 
-def _by_numpy(product: Callable[[Vector], Vector], v: Tensor) -> Tensor:
-    return torch.from_numpy(product(v.double().cpu().numpy())).to(v)
+def _on_tensors(product: Callable[[Vector], Vector]) -> Callable[[Tensor], Tensor]:
+    return lambda v: torch.from_numpy(product(v.double().cpu().numpy())).to(v)
 
 
 class FeedbackSGD(CompressedOptimizer):
@@ -209,13 +203,10 @@ class FeedbackSGD(CompressedOptimizer):
 
     def _value_at_trial(self, closure: Closure) -> float:
         """The loss once more, with the noise of the last checked point; buffers and generators stay as they are."""
-        buffers = [] if self._model is None else [(one, one.clone()) for one in self._model.buffers()]
-        noise = noise_of(self._s)
-        set_noise(self._noise, self._s)
-        with torch.set_grad_enabled(not self._forward_only):
+        model = nn.Module() if self._model is None else self._model
+        with as_it_was(model, self._s), torch.set_grad_enabled(not self._forward_only):
+            set_noise(self._noise, self._s)
             value = closure().item()
-        set_noise(noise, self._s)
-        put_back(buffers)
         self.zero_grad()
         return value + self._penalty()
 
