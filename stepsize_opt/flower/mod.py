@@ -47,7 +47,7 @@ def compress_mod(compressor: Callable[[Context], Any]) -> Callable[[Message, Con
         news, kept = own_record(message.content), own_record(context.state)
         if not news:
             return call_next(message, context)
-        memory = news.get("memory", kept.get("memory"))
+        memory: Any = news.get("memory", kept.get("memory"))
         known = "memory" in news or kept.get("session") == news["session"]
         replica = _replica(read_method(compressor(context)), message.content, context.state) if known else None
         if replica is None:

@@ -118,7 +118,7 @@ class Rounds(Strategy):
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Make the step of a round; return where it ends and the metrics, or nothing where no reply counts."""
-        found = self._collect(self._asked, replies, training=True) if self._asked else {}
+        found = self._collect(self._asked, replies, training=True)
         if not found:
             return None, None
         metrics = self._result.train_metrics_clientapp[server_round] = self._step(found)
@@ -127,7 +127,7 @@ class Rounds(Strategy):
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """The means of the clients' metrics at x."""
-        found = self._collect(self._asked, replies, training=False) if self.evaluate and self._asked else {}
+        found = self._collect(self._asked if self.evaluate else [], replies, training=False)
         if not found:
             return None
         metrics = self._result.evaluate_metrics_clientapp[server_round] = self._means(found, {})
@@ -212,7 +212,11 @@ class Rounds(Strategy):
         self._versions |= dict.fromkeys(good, self.replica.version)
         self._bytes["bytes-up"] += sum(content_bytes(answers[node].content) for node in good)
         if reasons:
-            self._go_on_or_raise(f"{len(good)} of {len(nodes)} clients sent what is needed", reasons)
+            named = "; ".join(f"{node}: {reason}" for node, reason in reasons.items())
+            text = f"round {self._last[1]}: {len(good)} of {len(nodes)} clients sent what is needed ({named})"
+            if self.missing == "raise":
+                raise MissingReplies(text, reasons, self._result)
+            log(WARNING, "%s; the round goes on without the others, which no certificate covers", text)
         return good
 
     def _complete(self, answers: dict[int, Message], nodes: list[int]) -> dict[int, Message]:
@@ -225,14 +229,6 @@ class Rounds(Strategy):
         self._versions = {node: version for node, version in self._versions.items() if node not in lost}
         again = self._grid.send_and_receive(self._messages(lost, *self._last), timeout=self._timeout)
         return answers | {reply.metadata.src_node_id: reply for reply in again}
-
-    def _go_on_or_raise(self, what: str, reasons: Mapping[int, str]) -> None:
-        """Raise MissingReplies, or log what is missing with ``missing="reweight"``."""
-        named = "; ".join(f"{node}: {reason}" for node, reason in reasons.items())
-        text = f"round {self._last[1]}: {what} ({named})"
-        if self.missing == "raise":
-            raise MissingReplies(text, reasons, self._result)
-        log(WARNING, "%s; the round goes on without the others, which no certificate covers", text)
 
     def _means(self, replies: Mapping[int, Reply], own: Mapping[str, Any]) -> MetricRecord:
         """The weighted means of the metrics that all clients sent, numbers or lists of one length, and those given."""
