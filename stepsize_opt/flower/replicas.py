@@ -61,7 +61,7 @@ class SharedDraws(_Point):
     def floats(self) -> int:
         return len(self._numbers(np.zeros(self.layout.d)))
 
-    def encode(self, gradient: Vector, memory: bytes) -> tuple[dict[str, bytes], bytes]:
+    def encode(self, gradient: Vector, memory: bytes) -> tuple[dict[str, Any], bytes]:
         """Return the floats to send; the generator stays where it is until the mean of them arrives."""
         return {"numbers": self._numbers(gradient).astype(self.layout.dtype).tobytes()}, memory
 
@@ -111,7 +111,7 @@ class FeedbackReplica(_Point):
     def floats(self) -> int:
         return int(self.method.k)
 
-    def encode(self, gradient: Vector, memory: bytes) -> tuple[dict[str, bytes], bytes]:
+    def encode(self, gradient: Vector, memory: bytes) -> tuple[dict[str, Any], bytes]:
         """Return the k largest changes with their places, and the memory with them.
 
         Nothing is sent of a gradient that is not finite at an x that nobody checked.

@@ -57,7 +57,7 @@ def unwrapped(model: nn.Module) -> nn.Module:
 
 def trained(model: nn.Module) -> dict[str, Tensor]:
     """The parameters that are trained, by their names; raises ValueError where there are none."""
-    params = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    params: dict[str, Tensor] = {name: p for name, p in model.named_parameters() if p.requires_grad}
     if not params:
         msg = "model has no trainable parameters"
         raise ValueError(msg)

@@ -7,7 +7,7 @@ import math
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, overload
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -225,12 +225,8 @@ class CompressedSGD(CompressedOptimizer):
         super()._check_group(group)
         positive_number("lr", group["lr"])
 
-    @overload
-    def step(self, closure: None = None) -> None: ...
-    @overload
-    def step(self, closure: Closure) -> Any: ...
     @torch.no_grad()
-    def step(self, closure: Closure | None = None) -> Any:
+    def step(self, closure: Closure | None = None) -> Any:  # type: ignore[override]
         """One step; ``closure`` computes the loss and its gradient, and returns the loss.
 
         Raises RuntimeError when a parameter has no gradient or a sparse one, or before a closure one from before; then
