@@ -122,7 +122,7 @@ class FeedbackSGD(CompressedOptimizer):
         probe = self._basis.apply(torch.linspace(1.0, 2.0, len(x)).to(self._s))
         agreed = (feedback.k, feedback.rule, feedback.places, self._group["weight_decay"], probe)
         self._identity = {"processes": self.workers.size, "rank": self.workers.rank, "settings": digest(*agreed)}
-        self.checks = self.skipped = 0
+        self.checks = 0
         self._forget()
         self._start(*agreed)
 
@@ -178,6 +178,7 @@ class FeedbackSGD(CompressedOptimizer):
         if self.stepsize.unchecked == 0.0:  # x is the last checked point
             self._checked, self._value, self._noise = x, f, noise
         if residual is None:
+            self._go_back()
             self._skip()
         else:
             self._move(x, closure, residual, float(torch.finfo(loss.dtype).eps))
@@ -281,25 +282,19 @@ class FeedbackSGD(CompressedOptimizer):
         else:
             write(self._group, self._checked)
 
-    def _skip(self) -> None:
+    def _go_back(self) -> None:
         """Go back to the last checked point; from a point that is not checked as after a check that failed."""
         if self.stepsize.unchecked > 0.0:
             self.stepsize.accepts(0.0, math.inf, float(self._s.norm()), math.inf)
             write(self._group, self._checked)
-        self._residual, self.skipped = math.inf, self.skipped + 1
-        warnings.warn(
-            f"step {self.rounds + 1}: the loss, the gradient or the message of a process is not finite; no change "
-            f"counts ({self.skipped} such steps)",
-            RuntimeWarning,
-            stacklevel=4,
-        )
+        self._residual = math.inf
 
     # ---------------------------------------------------------------- the state
 
     def _saved(self) -> dict[str, Any]:
         vectors = {"memory": self._memory, "s": self._s, "last": self._last, "checked": self._checked}
         copies = {name: vector.clone() for name, vector in vectors.items()}  # steps change the vectors in place
-        counts = {"rounds": self.rounds, "checks": self.checks, "skipped": self.skipped}
+        counts = {"rounds": self.rounds, "checks": self.checks}
         rest = {"stepsize": asdict(self.stepsize), "residual": self._residual, "value": self._value}
         return {**super()._saved(), **self._identity, **copies, **counts, **rest, "noise": self._noise}
 
@@ -324,7 +319,7 @@ class FeedbackSGD(CompressedOptimizer):
         for name in ("memory", "s", "last", "checked"):
             getattr(self, f"_{name}").copy_(saved[name])
         self.stepsize = MeasuredStepsize(**saved["stepsize"])
-        self.rounds, self.checks, self.skipped = saved["rounds"], saved["checks"], saved["skipped"]
+        self.rounds, self.checks = saved["rounds"], saved["checks"]
         self._residual, self._value, self._noise = saved["residual"], saved["value"], saved["noise"]
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -32,13 +33,15 @@ class CompressedOptimizer(Optimizer):
         Bytes of the messages of this process in all steps.
     setup_bytes : int
         Bytes that this process sent before the first step.
+    skipped : int
+        Steps that moved nothing, because a message of a process was not finite; a warning is issued in each.
     """
 
     def __init__(
         self, params: Iterable[Any], defaults: dict[str, Any], process_group: Any, model: nn.Module | None
     ) -> None:
         self.workers, self._model = Workers.of(process_group), model
-        self.setup_bytes = 0
+        self.setup_bytes = self.skipped = 0
         super().__init__(params, defaults)
         for module in [] if model is None else model.modules():
             if isinstance(module, DistributedDataParallel):
@@ -94,6 +97,16 @@ class CompressedOptimizer(Optimizer):
                 loss.backward()
         return loss, left
 
+    def _skip(self) -> None:
+        """Count a step in which no message counts."""
+        self.skipped += 1
+        warnings.warn(
+            "the loss, the gradient or the message of a process is not finite; no change counts "
+            f"({self.skipped} such steps)",
+            RuntimeWarning,
+            stacklevel=5,  # the line that called step, which PyTorch wraps twice
+        )
+
     def _start(self, *agreed: Any) -> None:
         """Compare what has to be equal on all processes, and give all of them the parameters of the first."""
         device = self.param_groups[0]["params"][0].device
@@ -132,11 +145,12 @@ class CompressedOptimizer(Optimizer):
         return True
 
     def _saved(self) -> dict[str, Any]:
-        return {"sent": self.workers.sent, "received": self.workers.received, "setup": self.setup_bytes}
+        sent = {"sent": self.workers.sent, "received": self.workers.received, "setup": self.setup_bytes}
+        return {**sent, "skipped": self.skipped}
 
     def _load(self, saved: Mapping[str, Any]) -> None:
         self.workers.sent, self.workers.received = saved["sent"], saved["received"]
-        self.setup_bytes = saved["setup"]
+        self.setup_bytes, self.skipped = saved["setup"], saved["skipped"]
 
 
 class CompressedSGD(CompressedOptimizer):
@@ -229,6 +243,8 @@ class CompressedSGD(CompressedOptimizer):
     def step(self, closure: Closure | None = None) -> Any:  # type: ignore[override]
         """One step; ``closure`` computes the loss and its gradient, and returns the loss.
 
+        Where a gradient is not finite on one process, nothing moves on any, and a warning is issued.
+
         Raises RuntimeError when a parameter has no gradient or a sparse one, or before a closure one from before; then
         no parameter has moved.
         """
@@ -239,8 +255,12 @@ class CompressedSGD(CompressedOptimizer):
             torch.from_numpy(one.encode(gradient, draw)).to(group["params"][0])
             for one, group, gradient, draw in zip(self._compressors, self.param_groups, gradients, draws, strict=True)
         ]
-        for i, mean in enumerate(self.workers.means(messages)):
-            self._move(i, *self._compressors[i].updates(_array(mean), draws[i]))
+        means = self.workers.means(messages)
+        if all(bool(mean.isfinite().all()) for mean in means):
+            for i, mean in enumerate(means):
+                self._move(i, *self._compressors[i].updates(_array(mean), draws[i]))
+        else:
+            self._skip()
         if closure is not None:
             self.zero_grad()
         return loss

@@ -276,6 +276,29 @@ def test_what_does_not_fit_is_refused() -> None:
         FeedbackSGD([x], Feedback(F.H, 3)).step()
 
 
+@pytest.mark.parametrize("kind", ["sketch", "momentum", "feedback"])
+def test_a_gradient_that_is_not_finite_moves_nothing(kind: str) -> None:
+    """It made every parameter of every process NaN; the warning is about the line that called step."""
+    x = parameter()
+    asked = {"goal": "linear", "strong_convexity": 0.05, "momentum": True} if kind == "momentum" else {}
+    optimizer: Any = FeedbackSGD([x], Feedback(F.H, 3)) if kind == "feedback" else None
+    optimizer = optimizer or CompressedSGD([x], optimal_method(F.H, 3, **asked))
+    for _ in range(2):
+        optimizer.step(lambda: distance(x))
+    before = x.detach().clone()
+    with pytest.warns(RuntimeWarning, match=r"not finite; no change counts \(1 such steps\)") as seen:
+        optimizer.step(lambda: distance(x) * torch.inf)
+    assert torch.equal(x, before) and optimizer.skipped == 1
+    assert [one.filename for one in seen] == [__file__]
+    for _ in range(200):
+        loss = optimizer.step(lambda: distance(x))
+    assert loss < 0.1 * distance(before)
+    again = copy.deepcopy(optimizer.state_dict())
+    optimizer.skipped = 0
+    optimizer.load_state_dict(again)
+    assert optimizer.skipped == 1
+
+
 def test_gradients_from_before_are_refused() -> None:
     """A closure would replace them: what was accumulated was lost without a word."""
     for make in (lambda x: CompressedSGD([x], optimal_method(F.H, 3)), lambda x: FeedbackSGD([x], Feedback(F.H, 3))):
