@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -65,17 +66,9 @@ def clients(draw: st.DrawFn, of_size: Sketches, min_d: int = 1, max_d: int = 4) 
     first = draw(smoothness_matrices(min_d, max_d, 1e3))
     d = len(first)
     others = draw(st.lists(smoothness_matrices(d, d, 1e3), min_size=1, max_size=3))
-    matrices = (first, *others)
-    sketch = draw(of_size(d))
-    powers = st.integers(-2, 2).map(lambda exponent: 10.0**exponent)
-    return Clients(
-        matrices,
-        (sketch,) * len(matrices),
-        epsilon2=draw(powers),
-        initial_gap=draw(powers),
-        delta_inf=draw(powers),
-        algorithm=draw(algorithms),
-    )
+    matrices, sketch = (first, *others), draw(of_size(d))
+    targets = draw(st.tuples(*[st.integers(-2, 2).map(lambda exponent: 10.0**exponent)] * 3))
+    return Clients(matrices, (sketch,) * len(matrices), *targets, algorithm=draw(algorithms))
 
 
 @dataclass(frozen=True)
@@ -92,32 +85,25 @@ def checks(of_size: Sketches = sketches, d: int | None = None) -> tuple[Check, .
     """Return the named checks, for the sketches and the size given or for all."""
     sizes = {} if d is None else {"min_d": d, "max_d": d}
     node, distributed = nodes(of_size, **sizes), clients(of_size, **sizes)
-    pairs = mixtures(node)
-    proposition = "Proposition 1: "
+    pairs = {
+        "Proposition 1: the D that satisfy (3) or (4) are a convex set": claims.feasible_set_is_convex,
+        "Proposition 1: E[SDLDS] and D E[SLS] D are matrix-convex": claims.moment_is_matrix_convex,
+        "Proposition 1: −log det is convex": claims.log_det_is_concave,
+    }
+    optima = {
+        "the optimal D satisfies (3) or (4)": claims.returned_is_feasible,
+        "the optimal D enlarged by 1 % does not": claims.enlarged_violates,
+    }
+    optima_of_clients = {
+        "D and K of clients satisfy (12) or (12′)": claims.clients_are_feasible,
+        "D enlarged by 1 % does not for this K": claims.enlarged_clients_violate,
+    }
+    drawn = node.map(lambda problem: problem.sketch)
     return (
-        Check(
-            proposition + "the D that satisfy (3) or (4) are a convex set",
-            "pairs of D",
-            pairs,
-            claims.feasible_set_is_convex,
-        ),
-        Check(
-            proposition + "E[SDLDS] and D E[SLS] D are matrix-convex",
-            "pairs of D",
-            pairs,
-            claims.moment_is_matrix_convex,
-        ),
-        Check(proposition + "−log det is convex", "pairs of D", pairs, claims.log_det_is_concave),
-        Check("the optimal D satisfies (3) or (4)", "problems", node, claims.returned_is_feasible),
-        Check("the optimal D enlarged by 1 % does not", "problems", node, claims.enlarged_violates),
-        Check("D and K of clients satisfy (12) or (12′)", "problems", distributed, claims.clients_are_feasible),
-        Check("D enlarged by 1 % does not for this K", "problems", distributed, claims.enlarged_clients_violate),
-        Check(
-            "a sketch is what it says",
-            "sketches",
-            node.map(lambda problem: problem.sketch),
-            lambda sketch: check_sketch(sketch, samples=500),
-        ),
+        *(Check(claim, "pairs of D", mixtures(node), holds) for claim, holds in pairs.items()),
+        *(Check(claim, "problems", node, holds) for claim, holds in optima.items()),
+        *(Check(claim, "problems", distributed, holds) for claim, holds in optima_of_clients.items()),
+        Check("a sketch is what it says", "sketches", drawn, partial(check_sketch, samples=500)),
     )
 
 
