@@ -13,6 +13,7 @@ from stepsize_opt.clients.api import SEEDS, optimal_distributed_stepsize
 from stepsize_opt.goals import CLIENT_GOALS
 from stepsize_opt.inputs.matrices import read_matrix
 from stepsize_opt.planning import compare_distributed
+from stepsize_opt.problems import find_federated_infimum
 from stepsize_validation.cli.common import (
     OUTPUTS,
     answer,
@@ -20,7 +21,7 @@ from stepsize_validation.cli.common import (
     check_source,
     exit_code,
     finish,
-    load_clients,
+    load_objective,
     progress,
 )
 from stepsize_validation.cli.files import load_matrix
@@ -72,8 +73,6 @@ def add_parsers(commands: Any) -> None:
 
 def _problem(args: argparse.Namespace) -> dict[str, Any]:
     """Return the clients' matrices and the gaps; those that are not given are found for the clients of a data set."""
-    from stepsize_opt.problems import find_federated_infimum
-
     gaps = values(args, "--initial-gap", "--delta-inf")
     missing = [name for name, value in gaps.items() if value is None]
     if args.matrices:
@@ -85,7 +84,7 @@ def _problem(args: argparse.Namespace) -> dict[str, Any]:
     if args.clients is None:
         msg = "--clients is needed with --data: the number of clients that share its rows"
         raise ValueError(msg)
-    objective = load_clients(args)
+    objective = load_objective(args)
     if missing:
         infimum = find_federated_infimum(objective)
         start = float(objective.value(np.zeros((1, objective.d)))[0])

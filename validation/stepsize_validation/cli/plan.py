@@ -15,7 +15,6 @@ from stepsize_validation.cli.common import (
     FIGURES,
     check_output,
     check_source,
-    load_clients,
     load_objective,
     print_json,
     progress,
@@ -89,9 +88,7 @@ def _problem(args: argparse.Namespace) -> Any:
     """Return L of the matrix file, or the objective on the data set."""
     check_source(args, files=args.matrix is not None)
     if args.matrix is None:
-        if args.clients is not None:
-            return load_clients(args)
-        if args.seed is not None:
+        if args.clients is None and args.seed is not None:
             msg = "--seed is that of the shuffle of --clients, which are not given"
             raise ValueError(msg)
         return load_objective(args)
