@@ -31,7 +31,7 @@ from stepsize_validation.cli.common import (
     progress,
     reported,
 )
-from stepsize_validation.cli.options import add, positive, seed, whole
+from stepsize_validation.cli.options import add, command, positive, seed, whole
 from stepsize_validation.data import load_dataset, logistic_regression
 from stepsize_validation.figures import file_pyplot, save_figure
 from stepsize_validation.runs import RateCheck, Run, check_rate, run
@@ -42,18 +42,10 @@ _CGD, _CLOSED, _PAPER, _OPTIMAL = "γ I", "best closed form", "optimal D of (3)"
 _CLOSED_FORMS = ("γ diag⁻¹(L)", "γ L⁻¹", "γ L^(-1/2)", "det-CGD2")
 _COLOURS = {_CGD: "#888888", _CLOSED: "#d98c21", _PAPER: "#6baed6", _OPTIMAL: "#08519c"}
 
-_EXAMPLES = """examples:
-  stepsize-opt demo
-  stepsize-opt demo --data digits --sketch bernq:0.5 --figure demo.png
-  stepsize-opt demo --iterations 500 --seeds 4 --json
-"""
-
 
 def add_parsers(commands: Any) -> None:
     """Register the command."""
-    demo = commands.add_parser(
-        "demo", help="solve on embedded data, run det-CGD, compare with the predicted rate", epilog=_EXAMPLES
-    )
+    demo = command(commands, "demo", _demo)
     demo.add_argument("--data", default="breast_cancer", help="data set (default: %(default)s)")
     demo.add_argument("--reg", type=positive, default=0.01, help="λ of the ridge (default: %(default)s)")
     demo.add_argument("--sketch", default="randk:10%", help="sketch (default: randk:10%%)")
@@ -61,7 +53,6 @@ def add_parsers(commands: Any) -> None:
     demo.add_argument("--seeds", type=whole, default=8, help="independent runs (default: %(default)s)")
     demo.add_argument("--seed", type=seed, default=0, help="random seed (default: %(default)s)")
     add(demo, "--figure", "--json")
-    demo.set_defaults(run=_demo)
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,6 +92,13 @@ class Outcome:
 
 
 def _demo(args: argparse.Namespace) -> int:
+    """Solve on embedded data, run det-CGD, compare with the predicted rate.
+
+    examples:
+      stepsize-opt demo
+      stepsize-opt demo --data digits --sketch bernq:0.5 --figure demo.png
+      stepsize-opt demo --iterations 500 --seeds 4 --json
+    """
     check_output("--figure", args.figure, FIGURES)
     data = load_dataset(args.data)
     objective = logistic_regression(data, args.reg, "ridge")

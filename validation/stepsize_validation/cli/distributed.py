@@ -25,32 +25,14 @@ from stepsize_validation.cli.common import (
     progress,
 )
 from stepsize_validation.cli.files import load_matrix
-from stepsize_validation.cli.options import MATRIX, SOLVER, add, values
+from stepsize_validation.cli.options import MATRIX, SOLVER, add, command, values
 
-_EXAMPLES = """examples:
-  stepsize-opt solve-distributed L1.npy L2.npy --sketch randk:8 \\
-      --initial-gap 0.7 --delta-inf 0.01 -o D.npz
-  stepsize-opt solve-distributed L1.npy L2.npy --sketch randk:8 \\
-      --sketch randk:2 --initial-gap 0.7 --delta-inf 0.01
-  stepsize-opt solve-distributed --data breast_cancer --clients 5 \\
-      --sketch randk:1 --compare
-  stepsize-opt solve-distributed --data breast_cancer --clients 5 \\
-      --sketch randk:1 --seeds shared --goal descent
-
-With --data, f(x⁰) − f^inf and f^inf − (1/n)Σfᵢ^inf are found by minimising
-the functions, unless given.
-
-exit codes: 0 optimal, 1 certified gap above --tol or K too small, 2 mistake in
-the input, 3 solver cannot run
-"""
 _QUESTION = ("--iterations", "--algorithm", "--structure", "--seeds", "--goal")
 
 
 def add_parsers(commands: Any) -> None:
     """Register ``solve-distributed``."""
-    parser = commands.add_parser(
-        "solve-distributed", help="the best D and the smallest K for n clients", epilog=_EXAMPLES
-    )
+    parser = command(commands, "solve-distributed", _solve_distributed)
     parser.add_argument(
         "matrices", nargs="*", type=Path, help="smoothness matrix of each client: .npy, .npz, .csv or .mtx"
     )
@@ -68,7 +50,7 @@ def add_parsers(commands: Any) -> None:
     parser.add_argument("--compare", action="store_true", help="a table of shared seeds, DCGD, DCGD-mat and det-CGD")
     add(parser, *SOLVER, "--output", "--json", "--verbose", "--quiet")
     fixed = {name: parser.get_default(name.removeprefix("--")) for name in ("--output", *_QUESTION)}
-    parser.set_defaults(run=_solve_distributed, fixed=fixed)
+    parser.set_defaults(fixed=fixed)
 
 
 def _problem(args: argparse.Namespace) -> dict[str, Any]:
@@ -95,6 +77,24 @@ def _problem(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _solve_distributed(args: argparse.Namespace) -> int:
+    r"""Find the best D and the smallest K for n clients.
+
+    examples:
+      stepsize-opt solve-distributed L1.npy L2.npy --sketch randk:8 \
+          --initial-gap 0.7 --delta-inf 0.01 -o D.npz
+      stepsize-opt solve-distributed L1.npy L2.npy --sketch randk:8 \
+          --sketch randk:2 --initial-gap 0.7 --delta-inf 0.01
+      stepsize-opt solve-distributed --data breast_cancer --clients 5 \
+          --sketch randk:1 --compare
+      stepsize-opt solve-distributed --data breast_cancer --clients 5 \
+          --sketch randk:1 --seeds shared --goal descent
+
+    With --data, f(x⁰) − f^inf and f^inf − (1/n)Σfᵢ^inf are found by minimising
+    the functions, unless given.
+
+    exit codes: 0 optimal, 1 certified gap above --tol or K too small, 2 mistake in
+    the input, 3 solver cannot run
+    """
     given = [name for name, value in args.fixed.items() if getattr(args, name.removeprefix("--")) != value]
     if args.compare and given:
         msg = f"--compare shows a fixed set of methods and does not go with {', '.join(given)}"

@@ -14,19 +14,13 @@ from typing import Any
 from stepsize_opt import __version__
 from stepsize_solvers import available_solvers
 from stepsize_validation.cli.common import EXIT_OPTIMAL, print_columns, print_json
-from stepsize_validation.cli.options import add
+from stepsize_validation.cli.options import add, command
 from stepsize_validation.data import DATA_VARIABLE
 
 
 def add_parsers(commands: Any) -> None:
     """Register the command."""
-    parser = commands.add_parser(
-        "doctor",
-        help="what is installed, licences, BLAS, threads, versions",
-        epilog="examples:\n  stepsize-opt doctor\n  stepsize-opt doctor --json",
-    )
-    add(parser, "--json")
-    parser.set_defaults(run=_doctor)
+    add(command(commands, "doctor", _doctor), "--json")
 
 
 def _version(package: str) -> str:
@@ -72,6 +66,12 @@ def _report() -> dict[str, Any]:
 
 
 def _doctor(args: argparse.Namespace) -> int:
+    """Show what is installed: packages, licences, BLAS, threads, versions.
+
+    examples:
+      stepsize-opt doctor
+      stepsize-opt doctor --json
+    """
     report = _report()
     if args.json:
         print_json(report)

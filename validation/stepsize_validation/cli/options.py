@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import inspect
 import math
 import re
 from collections.abc import Callable
@@ -29,6 +30,16 @@ class Parser(argparse.ArgumentParser):
         meant = did_you_mean(chosen[1], re.findall(r"[\w-]+", chosen[2])) if chosen else ""
         msg = f"{message.removeprefix('argument ')}{meant}; see '{self.prog} --help'"
         raise ValueError(msg)
+
+
+def command(commands: Any, name: str, run: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
+    """Register a command: the first line of its function's docstring is its help, the rest its epilog."""
+    line, _, more = inspect.cleandoc(run.__doc__ or "").partition("\n\n")
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name, help=line[0].lower() + line[1:].rstrip("."), epilog=more
+    )
+    parser.set_defaults(run=run)
+    return parser
 
 
 def _expected(what: str, text: str) -> NoReturn:

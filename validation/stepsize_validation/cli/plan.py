@@ -22,27 +22,13 @@ from stepsize_validation.cli.common import (
     reported,
 )
 from stepsize_validation.cli.files import load_matrix
-from stepsize_validation.cli.options import MATRIX, SOLVER, add, names, positive, values, whole
+from stepsize_validation.cli.options import MATRIX, SOLVER, add, command, names, positive, values, whole
 from stepsize_validation.figures import file_pyplot, save_figure
-
-_EXAMPLES = """examples:
-  stepsize-opt plan L.npy --budget 10 --epsilon2 1e-4 --initial-gap 0.7
-  stepsize-opt plan --data breast_cancer --clients 5 --budget 8 \\
-      --epsilon2 1e-4 --figure plan.png
-  stepsize-opt plan --data digits --reg 0.01 --rounds 1000 --epsilon2 1e-3 \\
-      --goal descent,euclidean --json
-
-With --data, f(x⁰) − f^inf and f^inf − (1/n)Σfᵢ^inf are found by minimising
-the functions, unless given.
-
-exit codes: 0 a method stays within the budget, 1 none does, 2 mistake in the
-input, 3 solver cannot run
-"""
 
 
 def add_parsers(commands: Any) -> None:
     """Register ``plan``."""
-    parser = commands.add_parser("plan", help="which method to run within a budget of floats", epilog=_EXAMPLES)
+    parser = command(commands, "plan", _plan)
     add(parser, *MATRIX, "--clients", "--seed")
     parser.add_argument("--budget", type=positive, help="floats that a client may send per round (default: d)")
     parser.add_argument("--total", type=positive, help="floats that all clients may send in all")
@@ -51,10 +37,24 @@ def add_parsers(commands: Any) -> None:
     add(parser, "--goal", choices=None, type=names, default=("descent",), help=several)
     add(parser, "--epsilon2", "--accuracy", "--initial-gap", "--delta-inf", "--strong-convexity")
     add(parser, "--figure", *SOLVER, "--json", "--quiet")
-    parser.set_defaults(run=_plan)
 
 
 def _plan(args: argparse.Namespace) -> int:
+    r"""Show which method to run within a budget of floats.
+
+    examples:
+      stepsize-opt plan L.npy --budget 10 --epsilon2 1e-4 --initial-gap 0.7
+      stepsize-opt plan --data breast_cancer --clients 5 --budget 8 \
+          --epsilon2 1e-4 --figure plan.png
+      stepsize-opt plan --data digits --reg 0.01 --rounds 1000 --epsilon2 1e-3 \
+          --goal descent,euclidean --json
+
+    With --data, f(x⁰) − f^inf and f^inf − (1/n)Σfᵢ^inf are found by minimising
+    the functions, unless given.
+
+    exit codes: 0 a method stays within the budget, 1 none does, 2 mistake in the
+    input, 3 solver cannot run
+    """
     check_output("--figure", args.figure, FIGURES)
     problem, budget = _problem(args), Budget(args.budget, args.total, args.rounds)
     goal = values(args, "--goal", "--epsilon2", "--accuracy", "--initial-gap", "--delta-inf")
