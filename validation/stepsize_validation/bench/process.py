@@ -78,16 +78,15 @@ def _not_run(task: Task, runs: list[dict[str, Any]], reasons: dict[str, str]) ->
             status, message = "skipped", f"{run['run_status']} at d={run['d']}"
     if not status:
         return None
-    return {**task.row, "run_status": status, "run_message": message, "base_mb": 0.0, "rungs": [], "elapsed": 0.0}
+    return {**task.row, "run_status": status, "run_message": message, "base_mb": 0.0, "rungs": []}
 
 
 def run_task(task: Task, settings: BenchSettings) -> dict[str, Any]:
     """Run a task in a process of its own and return its row of the results.
 
     ``run_status`` is done, time limit, memory limit, crashed, no licence, not installed or unsupported; ``rungs`` has
-    what was measured until then, ``base_mb`` the memory of the libraries, ``elapsed`` all the time of the process.
+    what was measured until then, ``base_mb`` the memory of the libraries.
     """
-    began = time.perf_counter()
     request = json_text({"task": asdict(task), "settings": asdict(settings)})
     variables = {**os.environ, **dict.fromkeys(_THREAD_VARIABLES, str(settings.threads))}
     # The other process measures this very code: it looks for modules where this one does.
@@ -113,7 +112,7 @@ def run_task(task: Task, settings: BenchSettings) -> dict[str, Any]:
         if row["run_status"] == "crashed":
             complaints.seek(0)
             row |= _cause(process.returncode, complaints.read())
-    return {**row, "elapsed": time.perf_counter() - began}
+    return row
 
 
 def _listen(process: subprocess.Popen[str], request: str, settings: BenchSettings, row: dict[str, Any]) -> None:

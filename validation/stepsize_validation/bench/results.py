@@ -10,7 +10,6 @@ import os
 import platform
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +19,7 @@ from stepsize_opt import __version__
 from stepsize_opt.saving import json_text, write_text
 from stepsize_solvers.conic.backends import FINEST_ACCURACY
 from stepsize_validation.bench.plan import NATIVE, BenchSettings
-from stepsize_validation.origin import processor
+from stepsize_validation.origin import processor, version_of
 
 # A DataFrame or Series of pandas, whose own annotations call a choice of rows either of the two.
 Frame = Any
@@ -119,12 +118,7 @@ def environment() -> dict[str, str]:
     """Return versions and the kind of machine."""
     out = {"python": platform.python_version(), "machine": platform.machine(), "processor": processor()}
     out |= {"cores": str(os.cpu_count()), "stepsize-opt": __version__}
-    for package in _PACKAGES:
-        try:
-            out[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            out[package] = "not installed"
-    return out
+    return out | {package: version_of(package) for package in _PACKAGES}
 
 
 def within(rungs: Frame, gap: float) -> Frame:

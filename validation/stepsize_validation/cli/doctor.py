@@ -16,6 +16,7 @@ from stepsize_solvers import available_solvers
 from stepsize_validation.cli.common import EXIT_OPTIMAL, print_columns, print_json
 from stepsize_validation.cli.options import add, command
 from stepsize_validation.data import DATA_VARIABLE
+from stepsize_validation.origin import version_of
 
 
 def add_parsers(commands: Any) -> None:
@@ -23,17 +24,10 @@ def add_parsers(commands: Any) -> None:
     add(command(commands, "doctor", _doctor), "--json")
 
 
-def _version(package: str) -> str:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return "not installed"
-
-
 def _packages() -> dict[str, str]:
     """Return the version of every package that the project and its extras need."""
     required = [re.split(r"[\[<>=; ]", line)[0] for line in metadata.requires("stepsize-opt") or []]
-    return {name: _version(name) for name in dict.fromkeys(required) if name != "stepsize-opt"}
+    return {name: version_of(name) for name in dict.fromkeys(required) if name != "stepsize-opt"}
 
 
 def _known(value: object) -> str | int | None:

@@ -115,7 +115,7 @@ def _plan(args: argparse.Namespace, plan: Any) -> Any:
             raise ValueError(msg)
         get_solver(name)  # raises for one that cannot run here: a name that was asked for is not left out
     if args.sizes is not None:
-        plan = plan.with_sizes(args.sizes)
+        plan = replace(plan, sizes=tuple(sorted(set(args.sizes))), native_sizes=())
     given = {name: getattr(args, name) for name in ("time_limit", "memory_mb") if getattr(args, name) is not None}
     return replace(plan, settings=replace(plan.settings, **given))
 

@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
 from pathlib import Path
 
 import pandas as pd
@@ -23,7 +22,7 @@ from stepsize_validation.experiments.spec import Experiment, Plan, Tables
 from stepsize_validation.experiments.sweep import sweep
 from stepsize_validation.experiments.tables import all_hold, compared
 from stepsize_validation.figures import file_pyplot
-from stepsize_validation.origin import origin
+from stepsize_validation.origin import origin, version_of
 
 _MODULES = (rand_one, rand_tau, clients, layers, limit, versus, sensitivity)
 EXPERIMENTS: dict[str, Experiment] = {module.EXPERIMENT.name: module.EXPERIMENT for module in _MODULES}
@@ -86,7 +85,7 @@ def reproduce(
     about = {
         "settings": {**asdict(plan), "iterations": {one.name: one.steps(plan) for one in experiments}},
         "versions": {"python": platform.python_version(), "stepsize-opt": __version__}
-        | {name: version(name) for name in _PACKAGES},
+        | {name: version_of(name) for name in _PACKAGES},
         "seconds": time.perf_counter() - began,
     }
     write_text(output / "settings.json", json_text(about, indent=1) + "\n")
