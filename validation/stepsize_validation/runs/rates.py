@@ -252,8 +252,9 @@ def _check_momentum(run: Run, momentum: MomentumRun, infimum: Infimum | None, le
         raise ValueError(msg)
     K, rule = _steps(run), momentum.rule
     excess, start = run.values[:, -1] - infimum.found, run.start_value - infimum.found
-    left, first = momentum.potentials(excess, start, infimum.point)
-    right = momentum.kept(K) * first
+    before = momentum.rounds.start(momentum.start[None])
+    left = momentum.potential(momentum.end, excess, infimum.point)
+    right = momentum.kept(K) * float(momentum.potential(before, np.array([start]), infimum.point)[0])
     loose = right + _value_rounding(run) * (1.0 if rule.strong else weight(K))
     name = f"momentum, goal {momentum.goal}"
     return _compare(name, _LeftSides(left, None, rule.t), _RightSides(right, loose, math.inf), run, K, level)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -42,11 +41,6 @@ class MomentumRun:
     def goal(self) -> str:
         """``"linear"`` or ``"convex"``."""
         return "linear" if self.rule.strong else "convex"
-
-    def potentials(self, excess: Vector, start_excess: float, point: Vector) -> tuple[Vector, float]:
-        """Return Ψ at the end for each seed, and at the start, for f(x) − f(w) = ``excess`` and w = ``point``."""
-        first = self.potential(self.rounds.start(self.start[None]), np.array([start_excess]), point)
-        return self.potential(self.end, excess, point), float(first[0])
 
     def potential(self, state: State, excess: Vector, point: Vector) -> Vector:
         """Return Ψ of the rows of a state."""
@@ -88,10 +82,6 @@ class Run(Shown):
         xᴷ, shape (s, d).
     metric : DescentMetric
         H with the matrices that it is made of.
-    drawn : tuple of Sketch
-        The sketches that were drawn, one for each client; one for clients with shared seeds, which are one node.
-    lower_bound : float
-        A proved bound on f^inf.
     diverged_at : int or None
         The step at which the run was stopped because it diverged; K is then the number of steps recorded.
     momentum : MomentumRun or None
@@ -112,26 +102,17 @@ class Run(Shown):
     values: Matrix
     final_points: Matrix
     metric: DescentMetric
-    drawn: tuple[Sketch, ...]
-    lower_bound: float
     diverged_at: int | None = None
     momentum: MomentumRun | None = None
 
     @staticmethod
-    def empty(name: str, metric: DescentMetric, drawn: Sequence[Sketch], x0: Vector, K: int, seeds: int) -> Run:
+    def empty(name: str, metric: DescentMetric, x0: Vector, K: int, seeds: int) -> Run:
         """Return a record of K steps in which nothing is written yet; raises ValueError where memory ends."""
         check_memory(f"the record of {K} iterations with {seeds} seeds", 8 * (len(_PER_STEP) + 1) * K * seeds)
         arrays: dict[str, Any] = {name: np.full((seeds, K), math.nan) for name in _PER_STEP}
         points = np.tile(x0, (seeds, 1))
-        return Run(
-            algorithm=name,
-            **arrays,
-            values=np.full((seeds, K + 1), math.nan),
-            final_points=points,
-            metric=metric,
-            drawn=tuple(drawn),
-            lower_bound=metric.objective.lower_bound,
-        )
+        values = np.full((seeds, K + 1), math.nan)
+        return Run(algorithm=name, **arrays, values=values, final_points=points, metric=metric)
 
     def until(self, k: int) -> Run:
         """Return the record of the first k steps of a run that diverged then."""
@@ -169,6 +150,16 @@ class Run(Shown):
     def seeds(self) -> int:
         """s, the independent runs."""
         return int(self.squared_norms.shape[0])
+
+    @property
+    def drawn(self) -> tuple[Sketch, ...]:
+        """The sketches that were drawn, one for each client; one for clients with shared seeds, which are one node."""
+        return self.metric.drawn
+
+    @property
+    def lower_bound(self) -> float:
+        """A proved bound on f^inf."""
+        return self.metric.objective.lower_bound
 
     @property
     def clients(self) -> int:

@@ -136,18 +136,15 @@ def run(
         method.check(sketches)
         rounds, name = CompressedStep(sketches[0], method.factors(stepsize, objective.smoothness)), method.name
     iterations, seeds = whole_number("iterations", iterations), whole_number("seeds", seeds)
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        msg = f"seed must be a whole number of at least 0, got {seed!r}"
-        raise ValueError(msg)
     x0 = np.zeros(objective.d) if start is None else real_array("start", start)
     if x0.shape != (objective.d,):
         msg = f"start must have shape ({objective.d},), got {x0.shape}"
         raise ValueError(msg)
     one_node = not federated or client_seeds == "shared"
-    metric = DescentMetric.of(objective, stepsize, sketches, rounds.factors, one_node=one_node)
+    metric = DescentMetric(stepsize, objective, sketches, rounds.factors, one_node)
     title = name if rounds.memory is None else f"{name} with momentum"
-    record = Run.empty(title, metric, sketches[:1] if senders > 1 else sketches, x0, iterations, seeds)
-    record = _filled(record, objective, rounds, int(seed), senders)
+    record = Run.empty(title, metric, x0, iterations, seeds)
+    record = _filled(record, rounds, whole_number("seed", seed, 0), senders)
     if record.diverged_at is not None and on_divergence == "raise":
         msg = (
             f"{name} diverged at iteration {record.diverged_at}: D is outside its stepsize condition, or L is not a "
@@ -219,9 +216,10 @@ def _read_stepsize(D: Any, d: int) -> Matrix:
     return out
 
 
-def _filled(record: Run, objective: Objective | Federated, rounds: Compressor, seed: int, senders: int) -> Run:
+def _filled(record: Run, rounds: Compressor, seed: int, senders: int) -> Run:
     """Run until the end or until divergence, and return the record; ``senders`` clients share each draw."""
     state, start = rounds.start(record.final_points), record.final_points[0]
+    objective = record.metric.objective
     record.values[:, 0] = objective.value(state.x)
     limit = _DIVERGED * _initial_gap(record.start_value, objective.lower_bound) / record.rate
     # A diverging run overflows before it is stopped; that is reported once, not by warnings.
