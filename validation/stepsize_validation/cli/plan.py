@@ -23,7 +23,7 @@ from stepsize_validation.cli.common import (
 )
 from stepsize_validation.cli.files import load_matrix
 from stepsize_validation.cli.options import MATRIX, SOLVER, add, command, names, positive, values, whole
-from stepsize_validation.figures import file_pyplot, save_figure
+from stepsize_validation.figures import grid, save_figure
 
 
 def add_parsers(commands: Any) -> None:
@@ -77,9 +77,8 @@ def _plan(args: argparse.Namespace) -> int:
 
 def _draw(table: Table, path: Path) -> None:
     """Draw a panel for each goal."""
-    count = len(table.goals)
-    figure, axes = file_pyplot().subplots(1, count, figsize=(7.0 * count, 4.2), squeeze=False, layout="constrained")
-    for axis, goal in zip(axes.flat, table.goals, strict=True):
+    figure, axes = grid(len(table.goals), (7.0, 4.2))
+    for axis, goal in zip(axes, table.goals, strict=True):
         table.plot(axis, goal=goal)
     save_figure(figure, path, dpi=150)
 
