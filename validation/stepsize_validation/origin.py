@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -34,6 +35,13 @@ def processor() -> str:
         return platform.processor()
     lines = info.read_text(encoding="utf-8").splitlines()
     return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "unknown")
+
+
+def environment(packages: Sequence[str]) -> dict[str, str]:
+    """Return the kind of machine, and versions, also of the packages."""
+    out = {"python": platform.python_version(), "machine": platform.machine(), "processor": processor()}
+    out |= {"cores": str(os.cpu_count()), "stepsize-opt": __version__}
+    return out | {package: version_of(package) for package in packages}
 
 
 def version_of(package: str) -> str:

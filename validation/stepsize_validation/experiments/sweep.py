@@ -69,20 +69,16 @@ def sweep(
     measured = Memory(folder, verbose=0).cache(measure, ignore=["job", "plan"])
     # The long jobs start first, so that the processes end together.
     order = sorted(range(len(jobs)), key=lambda i: -sets[jobs[i].dataset].m)
-    calls = (delayed(_numbered)(i, measured, jobs[i], plan) for i in order)
+    calls = (delayed(measured)(jobs[i].key(plan), jobs[i], plan) for i in order)
     began = time.perf_counter()
     found: dict[int, Tables] = {}
     with interrupts_held():
-        results: Any = Parallel(n_jobs=workers, return_as="generator_unordered")(calls)
+        results: Any = Parallel(n_jobs=workers, return_as="generator")(calls)
     with closing(results):  # An interrupt ends the processes at once.
-        for i, tables in results:
+        for i, tables in zip(order, results, strict=True):
             found[i] = tables
             say(f"[{time.perf_counter() - began:6.0f} s] {len(found)}/{len(jobs)} {jobs[i]}")
     return _joined(jobs, found)
-
-
-def _numbered(i: int, measured: Any, job: Job, plan: Plan) -> tuple[int, Tables]:
-    return i, measured(job.key(plan), job, plan)
 
 
 def measure(key: dict[str, Any], job: Job, plan: Plan) -> Tables:
