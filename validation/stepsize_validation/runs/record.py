@@ -12,7 +12,7 @@ from stepsize_opt import Sketch
 from stepsize_opt.inputs.checks import check_memory, check_one_of, real_array, real_number
 from stepsize_opt.methods import Compressor, Momentum, State, weight
 from stepsize_opt.plots import GUARANTEE, STYLES, Curve, axes_or_new, log_axes
-from stepsize_solvers.programs import Indices, Matrix, Shown, Vector
+from stepsize_solvers.programs import Indices, Matrix, Tabled, Vector, plain_rows
 from stepsize_validation.runs.metric import DescentMetric
 
 # What is recorded at every step and for every seed.
@@ -55,7 +55,7 @@ class MomentumRun:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Run(Shown):
+class Run(Tabled):
     """The record of a run of K steps for s seeds.
 
     Attributes
@@ -127,19 +127,10 @@ class Run(Shown):
         return f"Run({self.algorithm}{clients}, {steps}, rate = {self.rate:.6g}{mean}{diverged})"
 
     def _shown(self) -> list[tuple[str, str]]:
-        rows = [
-            ("method", self.algorithm if self.clients == 1 else f"{self.algorithm}, {self.clients} clients"),
-            ("runs", f"{self.seeds} seeds of K = {self.iterations} steps"),
-            ("floats sent", f"{self.sent.sum(axis=1).mean():.6g} in each run"),
-            ("rate det(D)^(1/d)", f"{self.rate:.6g}"),
-            ("f", f"{self.start_value:.6g} at the start, {self.values[:, -1].mean():.6g} at the end"),
-        ]
-        if self.iterations:
-            means = f"{self.means()[:, -1].mean():.4g} in the norm of D, {self.euclidean.mean():.4g} Euclidean"
-            rows.append(("mean of ‖∇f‖²", means))
-        if self.diverged_at is not None:
-            rows.append(("diverged", f"at step {self.diverged_at}"))
-        return rows
+        sizes = {"clients": self.clients, "seeds": self.seeds, "steps": self.iterations}
+        means = {"floats sent": self.sent.sum(axis=1).mean(), "f at the end": self.values[:, -1].mean()}
+        numbers = {"rate": self.rate, "f at the start": self.start_value, **means, "diverged at": self.diverged_at}
+        return plain_rows({"method": self.algorithm, **sizes, **numbers})
 
     @property
     def iterations(self) -> int:
