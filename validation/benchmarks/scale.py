@@ -50,10 +50,10 @@ def _case(kind: str, d: int, rank: int) -> tuple[float, float, float | None]:
     return solved.seconds, peak_megabytes() / 1024.0, getattr(solved.answer, "gap", None)
 
 
-def _alone(*case: str | int) -> tuple[float, float, float | None]:
+def _alone(kind: str, d: int, rank: int) -> tuple[float, float, float | None]:
     """Run a case in a new process, whose peak memory is its own."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(_case, *case).result()
+        return pool.submit(_case, kind, d, rank).result()
 
 
 def large(quick: bool) -> Iterator[Measured]:

@@ -20,12 +20,8 @@ def origin(command: str) -> str:
     made_by = f"# {command}; version {__version__}"
     if (_ROOT / ".git").exists():
         made_by += f", commit {_commit()}"
-    return f"{made_by}, {machine()}, {datetime.now(UTC):%Y-%m-%d}"
-
-
-def machine() -> str:
-    """Return the kind of this machine: system, architecture, cores and processor."""
-    return f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, {processor()}"
+    machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, {processor()}"
+    return f"{made_by}, {machine}, {datetime.now(UTC):%Y-%m-%d}"
 
 
 def processor() -> str:

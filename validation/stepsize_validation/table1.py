@@ -112,14 +112,13 @@ def communication_table(
     optima: list[_Asked] = [(None, "det-CGD1", sketch, "optimal", "full") for sketch in compressed]
     goals: dict[GoalName, list[_Asked]] = {"paper": asked + optima, "descent": optima}
     printed, rows = problem.printed(), []
-    for goal, number, method, (name, sketch), stepsize, structure in (
-        (goal, *one) for goal, chosen in goals.items() for one in chosen
-    ):
-        algorithm = "det-CGD1" if method == "GD" else method
-        result = optimal_stepsize(problem.L, sketch, algorithm=algorithm, structure=structure, goal=goal, tol=tol)
-        rows.append(_row(number, method, name, stepsize, completed(result), printed.get(number or 0)))
+    for goal, chosen in goals.items():
+        for number, method, (name, sketch), stepsize, structure in chosen:
+            algorithm = "det-CGD1" if method == "GD" else method
+            result = optimal_stepsize(problem.L, sketch, algorithm=algorithm, structure=structure, goal=goal, tol=tol)
+            rows.append(_row(number, method, name, stepsize, completed(result), printed.get(number or 0)))
     title = f"Table 1, layers {sizes}, k = {problem.k}, q = {tuple(map(float, problem.q))}"
-    ordered = best_first(rows, lambda row: (list(goals).index(row.goal), row.floats))
+    ordered = best_first(rows, lambda row: (row.goal != "paper", row.floats))
     return Table(tuple(ordered), _COLUMNS, title, unit="2Δ⁰/ε²")
 
 
@@ -214,7 +213,8 @@ def _read(L: Any, layers: Any, k: Any, q: Any) -> _Problem:
         msg = f"layers {sizes} add up to {sum(sizes)}, but L is {d}×{d}"
         raise ValueError(msg)
     blocks = [np.asarray(smoothness[part, part]) for part in block_slices(sizes)]
-    if not np.array_equal(smoothness, block_diag(*blocks)):
+    joined: Any = block_diag(*blocks)
+    if not np.array_equal(smoothness, joined):
         msg = f"L must be block-diagonal with blocks of sizes {sizes}; use layers=None for a general L"
         raise ValueError(msg)
     check_positive_definite("L", smoothness, SMOOTHNESS_REMEDY)

@@ -13,15 +13,17 @@ from hypothesis import seed as with_seed
 from hypothesis import strategies as st
 
 from stepsize_opt import Sketch
+from stepsize_solvers.programs import Matrix
 from stepsize_validation.properties import claims
 from stepsize_validation.properties.claims import Mixture
 from stepsize_validation.properties.exact import rational
 from stepsize_validation.properties.judges import Candidate, Clients, Floats, Node
 from stepsize_validation.properties.sketch_checks import Checked, check_sketch, sketch_claims
-from stepsize_validation.properties.strategies import Matrix, seeds, sketches, smoothness_matrices
+from stepsize_validation.properties.strategies import seeds, sketches, smoothness_matrices
 
 Sketches = Callable[[int], st.SearchStrategy[Sketch]]
 
+powers = st.integers(-2, 2).map(lambda exponent: 10.0**exponent)
 shares = st.fractions(0, 1, max_denominator=8)
 algorithms = st.sampled_from(["det-CGD1", "det-CGD2"])
 
@@ -67,8 +69,8 @@ def clients(draw: st.DrawFn, of_size: Sketches, min_d: int = 1, max_d: int = 4) 
     d = len(first)
     others = draw(st.lists(smoothness_matrices(d, d, 1e3), min_size=1, max_size=3))
     matrices, sketch = (first, *others), draw(of_size(d))
-    targets = draw(st.tuples(*[st.integers(-2, 2).map(lambda exponent: 10.0**exponent)] * 3))
-    return Clients(matrices, (sketch,) * len(matrices), *targets, algorithm=draw(algorithms))
+    epsilon2, initial_gap, delta_inf = (draw(powers) for _ in range(3))
+    return Clients(matrices, (sketch,) * len(matrices), epsilon2, initial_gap, delta_inf, draw(algorithms))
 
 
 @dataclass(frozen=True)
