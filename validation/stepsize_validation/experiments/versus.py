@@ -95,7 +95,6 @@ class Entry:
         return {
             "method": self.method,
             "k": self.k,
-            "ours": self.ours,
             **{name: floats if floats < math.inf else math.nan for name, floats in reached.items()},
             "setup": self.setup,
             "guarantee": self.guaranteed(LEVELS[-1]),
