@@ -163,14 +163,15 @@ class Thread(Workers):
         self._exchange, self.rank = exchange, rank  # type: ignore[misc]
 
     def mean(self, tensor: Tensor) -> Tensor:
-        self._count(sent=tensor, received=tensor)
+        self.sent += tensor.nbytes
+        self.received += tensor.nbytes
         return tensor.copy_(sum(self._exchange.everybody(self.rank, tensor.clone())) / WORKERS)
 
     def broadcast(self, tensor: Tensor, source: int) -> Tensor:
         return tensor.copy_(self._exchange.everybody(self.rank, tensor.clone())[source])
 
     def gather(self, tensor: Tensor) -> list[Tensor]:
-        self._count(sent=tensor)
+        self.sent += tensor.nbytes
         return self._exchange.everybody(self.rank, tensor.clone())
 
     def equal(self, *values: Any, device: Any = None) -> bool:

@@ -6,16 +6,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 from flwr.app import ConfigRecord, Context, Message, MessageType, MetricRecord, RecordDict
 
-from stepsize_opt.flower.replicas import FeedbackReplica, Replica, SharedDraws, load_replica, read_method, save_replica
-from stepsize_opt.flower.wire import ARRAYS, LOSS, OWN, own_record, pack_places, require
+from stepsize_opt.flower.replicas import FeedbackReplica, Replica, load_replica, read_method, save_replica
+from stepsize_opt.flower.wire import ARRAYS, LOSS, OWN, own_record, require
 
 ClientAppCallable = Callable[[Message, Context], Message]
 
-# What the client keeps in Context.state: x, the rest of the replica, and its memory of feedback.
-_X, _REPLICA, _MEMORY = f"{OWN}-x", f"{OWN}-replica", f"{OWN}-memory"
+# What the client keeps in Context.state: x, and all else under OWN.
+_X = f"{OWN}-x"
 
 
 def compress_mod(compressor: Callable[[Context], Any]) -> Callable[[Message, Context, ClientAppCallable], Message]:
@@ -45,10 +44,12 @@ def compress_mod(compressor: Callable[[Context], Any]) -> Callable[[Message, Con
         raise TypeError(msg)
 
     def mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
-        news = own_record(message.content)
+        news, kept = own_record(message.content), own_record(context.state)
         if not news:
             return call_next(message, context)
-        replica = _replica(read_method(compressor(context)), message.content, context.state)
+        memory: Any = news.get("memory", kept.get("memory"))
+        known = "memory" in news or kept.get("session") == news["session"]
+        replica = _replica(read_method(compressor(context)), message.content, context.state) if known else None
         if replica is None:
             return Message(RecordDict({OWN: ConfigRecord({"lost": True})}), reply_to=message)
         training = message.metadata.message_type.startswith(MessageType.TRAIN)
@@ -56,14 +57,16 @@ def compress_mod(compressor: Callable[[Context], Any]) -> Callable[[Message, Con
         arrays = replica.layout.record(replica.point(training=training))
         message.content = RecordDict({**others, ARRAYS: arrays})
         reply = call_next(message, context)
-        context.state[_X], fields = save_replica(replica)
-        context.state[_REPLICA] = ConfigRecord({**fields, "session": news["session"]})
         if reply.has_error():
             return reply
-        sent = {OWN: ConfigRecord(_encoded(replica, reply.content, context.state))} if training else {}
-        metrics = dict(reply.content.metric_records)
-        if training and isinstance(replica, FeedbackReplica) and LOSS not in news:
-            metrics = {name: _without_loss(record) for name, record in metrics.items()}
+        metrics, sent = dict(reply.content.metric_records), {}
+        if training:
+            numbers, memory = replica.encode(_gradient(replica, reply.content), memory)
+            sent = {OWN: ConfigRecord(numbers)}
+            if isinstance(replica, FeedbackReplica) and LOSS not in news:
+                metrics = {name: _without_loss(record) for name, record in metrics.items()}
+        context.state[_X], fields = save_replica(replica)
+        context.state[OWN] = ConfigRecord({**fields, "session": news["session"], "memory": memory})
         reply.content = RecordDict({**sent, **metrics})
         return reply
 
@@ -71,16 +74,12 @@ def compress_mod(compressor: Callable[[Context], Any]) -> Callable[[Message, Con
 
 
 def _replica(method: Any, content: RecordDict, state: RecordDict) -> Replica | None:
-    """Return the replica as the message leaves it; None where the client does not have what the message builds on."""
-    news, kept = own_record(content), own_record(state, _REPLICA)
-    known = kept.get("session") == news["session"]
-    if "memory" in news:
-        state[_MEMORY] = ConfigRecord({"memory": news["memory"]})
-    elif not known:
-        return None  # the server counts on a state that is gone
+    """Return the replica as the message leaves it; None where the client does not have what the packets build on."""
+    news = own_record(content)
     if "kind" in news:
         return load_replica(method, content.array_records[ARRAYS], news)
-    replica, packets = load_replica(method, state.array_records[_X], kept), news.get("packets", [])
+    packets = news.get("packets", [])
+    replica = load_replica(method, state.array_records[_X], own_record(state))
     if replica.version + len(packets) != news["version"]:
         return None
     for packet in packets:
@@ -88,18 +87,10 @@ def _replica(method: Any, content: RecordDict, state: RecordDict) -> Replica | N
     return replica
 
 
-def _encoded(replica: Replica, answer: RecordDict, state: RecordDict) -> dict[str, Any]:
-    """Return what is sent of the gradient."""
-    arrays, kind = answer.array_records, replica.layout.dtype
+def _gradient(replica: Replica, answer: RecordDict) -> Any:
+    arrays = answer.array_records
     require(ARRAYS in arrays, f"the train function must return the gradient under {ARRAYS!r}, got {list(answer)}")
-    gradient = replica.layout.vector(arrays[ARRAYS])
-    if isinstance(replica, SharedDraws):
-        return {"numbers": replica.encode(gradient).astype(kind).tobytes()}
-    kept = own_record(state, _MEMORY)["memory"]
-    memory = np.frombuffer(kept).copy() if kept else np.zeros(replica.layout.d)
-    places, values = replica.encode(gradient, memory)
-    state[_MEMORY] = ConfigRecord({"memory": memory.tobytes()})
-    return {"numbers": values.tobytes(), "places": pack_places(places, replica.layout.d)}
+    return replica.layout.vector(arrays[ARRAYS])
 
 
 def _without_loss(record: MetricRecord) -> MetricRecord:

@@ -5,7 +5,8 @@ s and then where x moves.  The server applies its packets to a replica of its ow
 that all replicas are equal.  ``version`` counts the packets: a client that missed up to two gets them, any other x.
 
 A replica has x; ``floats``, how many of a gradient are sent; ``point``, where the app computes its gradient or
-evaluates; ``apply``, the step of a packet; and ``fields``, all but x and the version, for ``load_replica``.
+evaluates; ``encode``, what is sent of a gradient and remembered of it; ``apply``, the step of a packet; and
+``fields``, all but x and the version, for ``load_replica``.
 """
 
 # pyright: reportMissingImports=false
@@ -22,7 +23,7 @@ import numpy as np
 from flwr.app import ArrayRecord
 
 from stepsize_opt.flower.wire import Layout, pack_places, require, unpack_places
-from stepsize_opt.methods import Compressor, Feedback, State, exchange, largest
+from stepsize_opt.methods import Feedback, State, exchange, largest, read_compressor
 from stepsize_opt.sketches.draws import generators
 from stepsize_solvers.programs import Indices, Vector
 
@@ -58,10 +59,13 @@ class SharedDraws(_Point):
 
     @property
     def floats(self) -> int:
-        return self.encode(np.zeros(self.layout.d)).size
+        return len(self._numbers(np.zeros(self.layout.d)))
 
-    def encode(self, gradient: Vector) -> Vector:
+    def encode(self, gradient: Vector, memory: bytes) -> tuple[dict[str, Any], bytes]:
         """Return the floats to send; the generator stays where it is until the mean of them arrives."""
+        return {"numbers": self._numbers(gradient).astype(self.layout.dtype).tobytes()}, memory
+
+    def _numbers(self, gradient: Vector) -> Vector:
         return np.asarray(self.method.encode(gradient, self.method.draw(deepcopy(self.rng))))
 
     def apply(self, packet: bytes) -> None:
@@ -107,21 +111,21 @@ class FeedbackReplica(_Point):
     def floats(self) -> int:
         return int(self.method.k)
 
-    def encode(self, gradient: Vector, memory: Vector) -> tuple[Indices, Vector]:
-        """Return the places and values of the k largest changes, by which the memory is changed.
+    def encode(self, gradient: Vector, memory: bytes) -> tuple[dict[str, Any], bytes]:
+        """Return the k largest changes with their places, and the memory with them.
 
         Nothing is sent of a gradient that is not finite at an x that nobody checked.
         """
-        dtype, before = self.layout.dtype, memory.copy()
+        dtype, d = self.layout.dtype, self.layout.d
+        e = np.frombuffer(memory).copy() if memory else np.zeros(d)
         with np.errstate(over="ignore", invalid="ignore"):
             t = self.method.coefficients(gradient)
             places, values, _ = exchange(
-                t, memory, lambda sizes: largest(sizes, self.floats), lambda values: values.astype(dtype)
+                t, e, lambda sizes: largest(sizes, self.floats), lambda values: values.astype(dtype)
             )
         if self.ahead and not (np.isfinite(t).all() and np.isfinite(values).all()):
-            memory[:] = before
-            return places[:0], values[:0]
-        return places, values
+            return {"numbers": b"", "places": b""}, memory
+        return {"numbers": values.tobytes(), "places": pack_places(places, d)}, e.tobytes()
 
     def change(self, places: Indices, values: Vector, weight: float) -> bytes:
         """Return the packet of S, new at these places, and W."""
@@ -193,12 +197,8 @@ def first_replica(method: Any, arrays: ArrayRecord, seed: int) -> Replica:
 
 def read_method(value: Any) -> Any:
     """Return the method of a result, or what is one; raise TypeError or ValueError for any other."""
-    if hasattr(value, "compressor"):
-        value = value.compressor()
-    own_places = not isinstance(value, Feedback) or value.places == "own"
-    require(own_places, "places='shared' is for an all-reduce; here every client chooses its own: Feedback(L, k)")
-    if not isinstance(value, Compressor | Feedback):
-        known = "CompressedStep.of(D, sketch), optimal_method(L, k) or Feedback(L, k, clients=n)"
-        msg = f"the compressor must be a method such as {known}, got {value!r}"
-        raise TypeError(msg)
+    if not isinstance(value, Feedback):
+        return read_compressor(value)
+    hint = "places='shared' is for an all-reduce; here every client chooses its own: Feedback(L, k)"
+    require(value.places == "own", hint)
     return value

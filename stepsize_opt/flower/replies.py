@@ -117,15 +117,22 @@ class Bound:
         self._root = math.sqrt(np.finfo(layout.dtype).max)
         self.most: Vector = np.full(3, self._root)
 
-    def update(self, replies: Mapping[int, Reply]) -> dict[int, str]:
-        """Count these replies, and return the reason for each that is above the bound and does not count."""
+    def update(self, replies: Mapping[int, Reply]) -> None:
+        """Set the bound by these replies from training, and remember those that it does not refuse."""
         sizes = {node: np.maximum(self._sizes.get(node, 0.0), reply.sizes) for node, reply in replies.items()}
         ordered = np.sort(list((self._sizes | sizes).values()), axis=0)
+        if not len(ordered):
+            return
         # The lower median: of two clients the one with less, so that one of them alone does not set the bound.
         median = ordered[(len(ordered) - 1) // 2]
         self.most = RATIO * np.clip(median, 1.0, self._root / RATIO)
-        above = {node: np.flatnonzero(reply.sizes > self.most) for node, reply in replies.items()}
-        self._sizes |= {node: size for node, size in sizes.items() if not len(above[node])}
+        above = self.refused(replies, training=True)
+        self._sizes |= {node: size for node, size in sizes.items() if node not in above}
+
+    def refused(self, replies: Mapping[int, Reply], *, training: bool) -> dict[int, str]:
+        """Return the reason for each reply above the bound; a loss from evaluation may be above it."""
+        most = self.most if training else np.array([math.inf, math.inf, self.most[2]])
+        above = {node: np.flatnonzero(reply.sizes > most) for node, reply in replies.items()}
         return {node: self._reason(replies[node].sizes, which[0]) for node, which in above.items() if len(which)}
 
     def _reason(self, sizes: Vector, which: int) -> str:

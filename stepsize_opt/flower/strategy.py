@@ -9,7 +9,6 @@ from abc import abstractmethod
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from logging import INFO, WARNING
-from time import sleep
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -17,15 +16,15 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricReco
 from flwr.common import log
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
+from flwr.serverapp.strategy.strategy_utils import sample_nodes
 
 from stepsize_opt.flower.replicas import ACCEPTED, BACK, UNCHECKED, first_replica, read_method, save_replica
 from stepsize_opt.flower.replies import Bound, Reader, Reply
 from stepsize_opt.flower.wire import ARRAYS, CONFIG, LOSS, OWN, content_bytes, own_record
 from stepsize_opt.inputs.checks import check_one_of, real_number, whole_number
-from stepsize_opt.methods import RUNNING, Feedback, FeedbackServer
+from stepsize_opt.methods import RUNNING, Feedback, MeasuredStepsize
 from stepsize_solvers.programs import Vector
 
-_SECONDS_BETWEEN_LOOKS = 1.0
 _TURNS = 10  # a client is forgotten by default when it is away for as many of its turns
 
 
@@ -119,7 +118,7 @@ class Rounds(Strategy):
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Make the step of a round; return where it ends and the metrics, or nothing where no reply counts."""
-        found = self._collect(self._asked, replies, training=True) if self._asked else {}
+        found = self._collect(self._asked, replies, training=True)
         if not found:
             return None, None
         metrics = self._result.train_metrics_clientapp[server_round] = self._step(found)
@@ -128,7 +127,7 @@ class Rounds(Strategy):
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """The means of the clients' metrics at x."""
-        found = self._collect(self._asked, replies, training=False) if self.evaluate and self._asked else {}
+        found = self._collect(self._asked if self.evaluate else [], replies, training=False)
         if not found:
             return None
         metrics = self._result.evaluate_metrics_clientapp[server_round] = self._means(found, {})
@@ -145,16 +144,17 @@ class Rounds(Strategy):
         # Clients tell by it whether what they keep belongs to this run of the strategy.
         self._session = secrets.token_bytes(6)
         self._versions: dict[int, int] = {}
+        # Of feedback: what the clients remember, and their losses at the last checked point.
+        self._memories: dict[int, Vector] = {}
+        self._values: dict[int, float] = {}
         self._packets: deque[bytes] = deque(maxlen=2)  # feedback publishes twice in a round
         self._nodes: list[int] = []
         self._sampling = np.random.default_rng((self.seed, 1))
 
     def _choose(self, grid: Grid) -> list[int]:
         """The clients of a round in ascending order, once enough of them are connected."""
-        needed = 1 if self._nodes else self.min_available_nodes
-        while len(connected := sorted(grid.get_node_ids())) < needed:
-            log(INFO, "Waiting for clients: %s of %s connected", len(connected), needed)
-            sleep(_SECONDS_BETWEEN_LOOKS)
+        _, nodes = sample_nodes(grid, 1 if self._nodes else self.min_available_nodes, sample_size=1)
+        connected = sorted(nodes)
         self._nodes = self._nodes or connected[: self.min_available_nodes]
         if self.fraction_train == 1.0:
             return self._nodes
@@ -171,27 +171,20 @@ class Rounds(Strategy):
 
     def _news(self, node: int) -> dict[str, Any]:
         """The packets that a client has not seen; all of the replica where it has none, or missed more than two."""
-        common = {"session": self._session, "version": self.replica.version, **self._private(node)}
+        asked = {LOSS: True} if self._asks_loss(node, training=True) else {}
+        common = {"session": self._session, "version": self.replica.version, **asked}
         missed = self.replica.version - self._versions.get(node, -1)
         if node not in self._versions:
-            common["memory"] = self._memory(node)
+            common["memory"] = self._memories[node].tobytes() if node in self._memories else b""
         elif missed <= len(self._packets):
             packets = {"packets": list(self._packets)[-missed:]} if missed else {}
             return {OWN: ConfigRecord({**common, **packets})}
         arrays, fields = save_replica(self.replica)
         return {ARRAYS: arrays, OWN: ConfigRecord({**common, **fields})}
 
-    def _private(self, node: int) -> dict[str, Any]:
-        """What is told to one client alone."""
-        return {}
-
-    def _memory(self, node: int) -> bytes:
-        """What a client has to remember that the server does not know to have it."""
-        return b""
-
     def _asks_loss(self, node: int, *, training: bool) -> bool:
-        """Whether the reply of this client has to have its loss."""
-        return False
+        """For feedback: at y from everybody; at the last checked point from those who did not send it."""
+        return self.runs_feedback and (not training or node not in self._values)
 
     def _publish(self, packet: bytes) -> None:
         self.replica.apply(packet)
@@ -210,15 +203,20 @@ class Rounds(Strategy):
                 good[node] = self._reader.read(answers.get(node), training=training, loss_asked=asked)
             except ValueError as error:
                 reasons[node] = str(error)
-        if training and good:
-            reasons |= self._bound.update(good)
-            good = {node: reply for node, reply in good.items() if node not in reasons}
+        if training:
+            self._bound.update(good)
+        reasons |= self._bound.refused(good, training=training)
+        good = {node: reply for node, reply in good.items() if node not in reasons}
         # Whoever failed gets everything anew: what it remembers may not be what the server has of it.
         self._versions = {node: version for node, version in self._versions.items() if node not in reasons}
         self._versions |= dict.fromkeys(good, self.replica.version)
         self._bytes["bytes-up"] += sum(content_bytes(answers[node].content) for node in good)
         if reasons:
-            self._go_on_or_raise(f"{len(good)} of {len(nodes)} clients sent what is needed", reasons)
+            named = "; ".join(f"{node}: {reason}" for node, reason in reasons.items())
+            text = f"round {self._last[1]}: {len(good)} of {len(nodes)} clients sent what is needed ({named})"
+            if self.missing == "raise":
+                raise MissingReplies(text, reasons, self._result)
+            log(WARNING, "%s; the round goes on without the others, which no certificate covers", text)
         return good
 
     def _complete(self, answers: dict[int, Message], nodes: list[int]) -> dict[int, Message]:
@@ -231,14 +229,6 @@ class Rounds(Strategy):
         self._versions = {node: version for node, version in self._versions.items() if node not in lost}
         again = self._grid.send_and_receive(self._messages(lost, *self._last), timeout=self._timeout)
         return answers | {reply.metadata.src_node_id: reply for reply in again}
-
-    def _go_on_or_raise(self, what: str, reasons: Mapping[int, str]) -> None:
-        """Raise MissingReplies, or log what is missing with ``missing="reweight"``."""
-        named = "; ".join(f"{node}: {reason}" for node, reason in reasons.items())
-        text = f"round {self._last[1]}: {what} ({named})"
-        if self.missing == "raise":
-            raise MissingReplies(text, reasons, self._result)
-        log(WARNING, "%s; the round goes on without the others, which no certificate covers", text)
 
     def _means(self, replies: Mapping[int, Reply], own: Mapping[str, Any]) -> MetricRecord:
         """The weighted means of the metrics that all clients sent, numbers or lists of one length, and those given."""
@@ -385,48 +375,49 @@ class FeedbackStrategy(Rounds):
 
     def _begin(self, arrays: ArrayRecord) -> None:
         super()._begin(arrays)
-        self._memories: dict[int, Vector] = {}
         self._weights: dict[int, float] = {}
-        self._values: dict[int, float] = {}  # the losses of the clients at the last checked point
         self._seen: dict[int, int] = {}  # the round in which a client sent last
-        self._rule: FeedbackServer | None = None
-
-    def _private(self, node: int) -> dict[str, Any]:
-        """Whether its loss at the last checked point is needed."""
-        return {} if node in self._values else {LOSS: True}
-
-    def _memory(self, node: int) -> bytes:
-        return self._memories[node].tobytes() if node in self._memories else b""
-
-    def _asks_loss(self, node: int, *, training: bool) -> bool:
-        """At y from everybody; at the last checked point from those who did not send it."""
-        return not training or node not in self._values
+        self._rule = MeasuredStepsize()
 
     def _choose(self, grid: Grid) -> list[int]:
         """The clients of a round; nobody once steps fall below the rounding of f."""
-        return [] if self._rule is not None and self._rule.status != RUNNING else super()._choose(grid)
+        return super()._choose(grid) if self._rule.status == RUNNING else []
 
     def _step(self, found: dict[int, Reply]) -> MetricRecord:
         """Publish what changed and where x moves; at a check the clients evaluate y before."""
         new = {node: reply.loss for node, reply in found.items() if node not in self._values}
         self._values |= new
         self._remember(found)
-        rule = self._rule = self._rule or self.method.server(self.replica.x, self._mean(found, self._values))
+        rule = self._rule
         if self.fraction_train < 1.0 or not self._all(found):
             rule.careful = True  # f over other clients is another number
         checked = rule.checks
         values = self._values_at_y(list(found)) if checked else {}
         present = {node: found[node] for node in values} or found
-        rule.propose(self.replica.s, self._residual(present) if self._all(values if checked else found) else math.inf)
-        rule.f = self._mean(present, self._values)
-        end = self._check(rule, values) if checked else self._advance(rule)
+        complete = self._all(values if checked else found)
+        residual = self._residual(present) if complete else math.inf
+        size = float(np.linalg.norm(self.replica.s))
+        f = self._mean(present, self._values)
+        if not checked:
+            end = self._advance(size, residual)
+        elif rule.accepts(f, self._mean(values, values) if values else math.inf, size, residual):
+            end, self._values, f = ACCEPTED, values, self._mean(values, values)
+        else:
+            end, rule.settled = BACK, rule.settled if complete else 0
         self._publish(self.replica.decision(end, rule.c))
-        rule.x, rule.checked = self.replica.x, self.replica.checked
         self._forget()
         floats = self.method.k + checked + len(new) / len(found)
-        own = {"floats": floats, "checked": int(checked), "accepted": int(end != BACK), "f": rule.f, "stepsize": rule.c}
-        bound = {"bound": rule.bound} if math.isfinite(rule.bound) else {}
+        own = {"floats": floats, "checked": int(checked), "accepted": int(end != BACK), "f": f, "stepsize": rule.c}
+        bound = {"bound": size + residual} if math.isfinite(residual) else {}
         return self._means(present, own | bound)
+
+    def _advance(self, size: float, residual: float) -> int:
+        """Move to y without values of f, unless it is not finite in the types of the arrays."""
+        if np.isfinite(self.replica.point()).all():
+            self._rule.advance(size, residual)
+            return UNCHECKED
+        self._rule.careful = True
+        return BACK
 
     def _mean(self, nodes: Iterable[int], numbers: Mapping[int, float]) -> float:
         """The weighted mean over clients."""
@@ -456,12 +447,13 @@ class FeedbackStrategy(Rounds):
             self._versions.pop(node, None)
 
     def _residual(self, present: Mapping[int, Reply]) -> float:
-        """A bound on the mean of what the clients did not send; infinite where one of them sent nothing."""
+        """Return ρ, for all clients; infinite where one of them sent nothing."""
         if not all(len(reply.values) for reply in present.values()):
             return math.inf
         smallest = {node: float(np.abs(reply.values).min()) for node, reply in present.items()}
-        rule: Any = self._rule
-        return float(rule.residual_bound(self._mean(present, smallest)))
+        d = self.replica.layout.d
+        bound = self.method.residual_bound(self._mean(present, smallest), d)
+        return float(self.method.known_residual(bound, self._rule.settled, d))
 
     def _values_at_y(self, nodes: list[int]) -> dict[int, float]:
         """The losses at y; infinite, which rejects y, above the bound."""
@@ -471,17 +463,3 @@ class FeedbackStrategy(Rounds):
         replies = self._collect(nodes, answers, training=False)
         most = self._bound.most[1] if np.isfinite(self.replica.point()).all() else -math.inf
         return {node: one.loss if abs(one.loss) <= most else math.inf for node, one in replies.items()}
-
-    def _check(self, rule: FeedbackServer, values: dict[int, float]) -> int:
-        """Accept or reject y by f over the clients that evaluated it; nobody's values reject it."""
-        if not rule.decide(self._mean(values, values) if values else math.inf):
-            return BACK
-        self._values = values
-        return ACCEPTED
-
-    def _advance(self, rule: FeedbackServer) -> int:
-        """Move to y without values of f."""
-        rule.decide()
-        if not np.isfinite(self.replica.point()).all():  # in the types of the arrays
-            rule.unchecked, rule.careful = 0.0, True
-        return UNCHECKED if rule.unchecked > 0.0 else BACK

@@ -3,6 +3,8 @@
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,18 +26,15 @@ def require(holds: bool, reason: str) -> None:
 
 @dataclass(frozen=True)
 class Layout:
-    """How a vector is cut into the arrays of a model: their names, shapes and types, in their order, row by row."""
+    """How a vector is cut into the arrays of a model: (name, shape, type) of each, in their order, row by row."""
 
-    names: tuple[str, ...]
-    shapes: tuple[tuple[int, ...], ...]
-    types: tuple[np.dtype[Any], ...]
+    parts: tuple[tuple[str, tuple[int, ...], np.dtype[Any]], ...]
 
     @staticmethod
     def of(arrays: ArrayRecord, d: int | None = None) -> Layout:
         """Raise ValueError unless the arrays hold d numbers (None: any), TypeError unless they are floating."""
-        shapes = tuple(tuple(array.shape) for array in arrays.values())
-        layout = Layout(tuple(arrays), shapes, tuple(np.dtype(array.dtype) for array in arrays.values()))
-        if not arrays or any(kind.kind != "f" for kind in layout.types):
+        layout = Layout(tuple((name, tuple(one.shape), np.dtype(one.dtype)) for name, one in arrays.items()))
+        if not arrays or any(kind.kind != "f" for _, _, kind in layout.parts):
             msg = f"the arrays {list(arrays)} must hold floating-point numbers: steps are not whole numbers"
             raise TypeError(msg)
         held = f"the arrays {list(arrays)} hold {layout.d} numbers"
@@ -44,35 +43,33 @@ class Layout:
 
     @property
     def d(self) -> int:
-        return sum(self._sizes)
-
-    @property
-    def _sizes(self) -> list[int]:
-        return [int(np.prod(shape, dtype=np.int64)) for shape in self.shapes]
+        return sum(math.prod(shape) for _, shape, _ in self.parts)
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """The type of the floats that are sent; sums over clients would overflow in less than float32."""
-        return np.result_type(*self.types, np.float32)
+        return np.result_type(*(kind for _, _, kind in self.parts), np.float32)
 
     def vector(self, arrays: ArrayRecord) -> Vector:
         """Return the arrays as one vector of float64; raise ValueError unless their names and shapes are these."""
-        wanted, got = (list(zip(one.names, one.shapes, strict=True)) for one in (self, Layout.of(arrays)))
+        wanted, got = ([part[:2] for part in one.parts] for one in (self, Layout.of(arrays)))
         require(got == wanted, f"the gradient must have the arrays of x, {wanted}, in their order; got {got}")
         return np.concatenate([array.numpy().reshape(-1) for array in arrays.values()]).astype(np.float64)
 
     def record(self, x: Vector) -> ArrayRecord:
         """Return a vector as arrays of these names, shapes and types."""
-        pieces = zip(self.names, self._pieces(x), self.shapes, strict=True)
-        return ArrayRecord({name: Array(piece.reshape(shape)) for name, piece, shape in pieces})
+        return ArrayRecord({name: Array(piece) for name, piece in self._pieces(x)})
 
     def rounded(self, x: Vector) -> Vector:
         """Return what ``record`` keeps of a vector."""
-        return np.concatenate(self._pieces(x)).astype(np.float64)
+        return np.concatenate([piece.reshape(-1) for _, piece in self._pieces(x)]).astype(np.float64)
 
-    def _pieces(self, x: Vector) -> list[Any]:
-        pieces = np.split(x, np.cumsum(self._sizes)[:-1])
-        return [piece.astype(kind) for piece, kind in zip(pieces, self.types, strict=True)]
+    def _pieces(self, x: Vector) -> Iterator[tuple[str, Any]]:
+        start = 0
+        for name, shape, kind in self.parts:
+            end = start + math.prod(shape)
+            yield name, x[start:end].reshape(shape).astype(kind)
+            start = end
 
 
 def pack_places(places: Indices, d: int) -> bytes:
@@ -102,6 +99,6 @@ def content_bytes(part: Any) -> int:
     return len(part.deflate()) + sum(content_bytes(child) for child in (part.children or {}).values())
 
 
-def own_record(records: RecordDict, name: str = OWN) -> dict[str, Any]:
-    """The entries of a record of settings; none where it is absent."""
-    return dict(records.config_records.get(name) or {})
+def own_record(records: RecordDict) -> dict[str, Any]:
+    """The entries of the record of strategy and mod; none where it is absent."""
+    return dict(records.config_records.get(OWN) or {})

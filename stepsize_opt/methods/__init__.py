@@ -16,6 +16,7 @@ from stepsize_opt.methods.steps import (
     Compressor as Compressor,
     Momentum as Momentum,
     State as State,
+    read_compressor as read_compressor,
     read_vectors as read_vectors,
     weight as weight,
 )

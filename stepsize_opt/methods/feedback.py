@@ -284,6 +284,10 @@ class Feedback(Tabled):
             return 0.0  # while x stays, every round sends k places that were not sent since it moved
         return math.inf if self.rule == "measured" else bound
 
+    def residual_bound(self, smallest: float, d: int) -> float:
+        """Return a bound on (1/n) Σ‖tᵢ − eᵢ‖ from the mean of the smallest change that each client sent."""
+        return math.sqrt(d - self.k) * smallest
+
     @property
     def sends_residual(self) -> bool:
         """Whether clients send ‖tᵢ − eᵢ‖: with shared places the values sent do not bound it."""
@@ -579,8 +583,8 @@ class FeedbackServer(MeasuredStepsize):
         s
             The mean of what the clients remember, with the weights of the caller.
         residual
-            A bound on (1/n) Σ‖tᵢ − eᵢ‖: what ``residual_bound`` returns, or infinity where clients are absent, whose tᵢ
-            nobody knows.
+            A bound on (1/n) Σ‖tᵢ − eᵢ‖: what ``Feedback.residual_bound`` returns, or infinity where clients are absent,
+            whose tᵢ nobody knows.
         """
         self._check_decided()
         mean, bound = self.feedback.vector("s", s, len(self.x)), _read_residual(residual)
@@ -599,12 +603,9 @@ class FeedbackServer(MeasuredStepsize):
         if any(one.residual == math.inf for one in messages):
             return math.inf
         if self.feedback.places == "own":
-            return self.residual_bound(math.fsum(np.abs(one.values).min() / len(messages) for one in messages))
+            smallest = math.fsum(np.abs(one.values).min() / len(messages) for one in messages)
+            return self.feedback.residual_bound(smallest, len(self.x))
         return math.fsum((one.residual or 0.0) / len(messages) for one in messages)
-
-    def residual_bound(self, smallest: float) -> float:
-        """Return a bound on (1/n) Σ‖tᵢ − eᵢ‖ from the mean of the smallest change that each client sent."""
-        return math.sqrt(len(self.x) - self.feedback.k) * smallest
 
     def _known(self, bound: float) -> float:
         """Return ρ; infinite where nothing bounds (1/n) Σ‖tᵢ − eᵢ‖."""

@@ -271,6 +271,18 @@ class CompressedStep(Compressor):
         return np.asarray(np.einsum("sd,sd->s", v, solved))
 
 
+def read_compressor(value: Any) -> Compressor:
+    """Return the method of a result, or what is one; raises TypeError for anything else."""
+    compressor = value.compressor() if hasattr(value, "compressor") else value
+    if not isinstance(compressor, Compressor):
+        msg = (
+            "compressor must be a CompressedStep, the method of optimal_method, a result with compressor() or, in "
+            f"Flower, a Feedback, got {value!r}; for a sketch and a stepsize D it is CompressedStep.of(D, sketch)"
+        )
+        raise TypeError(msg)
+    return compressor
+
+
 def read_vectors(name: str, value: Any, size: int) -> Array:
     """Return vectors of a size, shape (…, size), as float64; raises TypeError or ValueError for anything else."""
     out = real_array(name, value, finite=False, copy=False)

@@ -13,7 +13,7 @@ from stepsize_opt.inputs.checks import check_kind, whole_number
 from stepsize_opt.inputs.matrices import EstimatedSmoothness
 from stepsize_opt.methods import Feedback
 from stepsize_opt.torch.feedback import FeedbackSGD
-from stepsize_opt.torch.head import Batches, Head, find_head, trainable, trained_parameters, unwrapped, work_dtype
+from stepsize_opt.torch.head import find_head, trained, unwrapped
 from stepsize_opt.torch.workers import Workers
 
 
@@ -133,13 +133,13 @@ def compress(
     ...     value = optimizer.step(lambda: loss(model(inputs), labels))
     """
     net, workers = unwrapped(model), Workers.of(process_group)
-    params = trained_parameters(net)
+    names, params = zip(*trained(net).items(), strict=True)
     d = sum(p.numel() for p in params)
     k = whole_number("floats_per_step", floats_per_step, high=d)
     options: dict[str, Any] = {"weight_decay": weight_decay, "model": model, "process_group": workers}
     sent: dict[str, Any] = {"clients": workers.size, "places": places}
     if L is None:
-        head = _proved_head(net, loss, Batches(data, params[0]), workers, params[0])
+        head = find_head(net, loss, data, workers)
         basis = head.basis(weight_decay, params[0])
         optimizer = FeedbackSGD(params, Feedback(None, k, **sent), basis=basis, **options)
         optimizer.register_step_pre_hook(lambda *_: head.frozen.check())
@@ -149,18 +149,7 @@ def compress(
         optimizer = FeedbackSGD(params, Feedback(L, k, rule="measured", **sent), **options)
         source = f"{L.source}, estimated"
     numbers = (d, k, workers.size, *optimizer.traffic(), optimizer.setup_bytes, params[0].element_size())
-    optimizer.plan = Plan(" + ".join(trainable(net)), source, L is None, *numbers)
+    optimizer.plan = Plan(" + ".join(names), source, L is None, *numbers)
     if verbose and workers.rank == 0:
         print(optimizer.plan)
     return optimizer
-
-
-def _proved_head(net: nn.Module, loss: Any, data: Batches, workers: Workers, like: Tensor) -> Head:
-    try:
-        return find_head(net, loss, data, workers, work_dtype(like))
-    except ValueError as error:
-        msg = (
-            f"no L is proved: {error}. For other models PowerSGD of torch.distributed is the better choice; "
-            "L=estimate_smoothness(model, loss, data) is not proved"
-        )
-        raise ValueError(msg) from None

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from stepsize_opt.inputs.checks import real_number, whole_number
 from stepsize_opt.inputs.matrices import EstimatedSmoothness
 from stepsize_opt.smoothness import LowRankPlusDiagonal
-from stepsize_opt.torch.head import Batches, as_it_was, trained_parameters, unwrapped, work_dtype
+from stepsize_opt.torch.head import as_it_was, batches, trained, unwrapped, work_dtype
 from stepsize_opt.torch.workers import Workers
 from stepsize_solvers.programs import Matrix, Vector
 
@@ -55,29 +55,29 @@ def estimate_smoothness(
     EstimatedSmoothness(d=20, margin=1, source='rank 2 + scalar of the Hessian', certified=False)
     """
     net, workers = unwrapped(model), Workers.of(process_group)
-    params = trained_parameters(net)
-    batches = list(_first(Batches(data, params[0]), _EXAMPLES))
+    params = list(trained(net).values())
+    pairs = list(_first(batches(data, params[0]), _EXAMPLES))
     dtype, sizes = work_dtype(params[0]), [p.numel() for p in params]
-    examples = sum(len(inputs) for inputs, _ in batches)
+    examples = sum(len(inputs) for inputs, _ in pairs)
 
     def product(v: Vector) -> Vector:
         given = torch.from_numpy(v).to(params[0].device, dtype)
         parts = [part.view_as(p) for p, part in zip(params, torch.split(given, sizes), strict=True)]
         total = torch.zeros_like(given)
-        for inputs, targets in batches:
+        for inputs, targets in pairs:
             g = torch.autograd.grad(loss(net(inputs), targets), params, create_graph=True)
             along: Any = sum((a * b).sum() for a, b in zip(g, parts, strict=True))
             total += torch.cat([h.reshape(-1) for h in torch.autograd.grad(along, params)]) * len(inputs)
         return np.asarray(workers.mean(total / examples).double().cpu())
 
-    with as_it_was(net), torch.enable_grad():
+    with as_it_was(net, params[0]), torch.enable_grad():
         net.eval()
         vectors, values, rest = _largest(product, sum(sizes), whole_number("rank", rank))
     L = LowRankPlusDiagonal(vectors * np.sqrt(values), rest + real_number("weight_decay", weight_decay))
     return EstimatedSmoothness(L, 1.0, f"rank {len(values)} + scalar of the Hessian")
 
 
-def _first(data: Batches, examples: int) -> Iterator[tuple[Tensor, Tensor]]:
+def _first(data: Iterator[tuple[Tensor, Tensor]], examples: int) -> Iterator[tuple[Tensor, Tensor]]:
     """The first examples; raises ValueError where there are none."""
     left = examples
     for inputs, targets in data:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, Protocol
 
 import torch
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from stepsize_opt.inputs.checks import check_kind
 from stepsize_opt.inputs.matrices import EstimatedSmoothness
 from stepsize_opt.methods import FLOOR, Feedback, MeasuredStepsize, exchange
-from stepsize_opt.torch.head import noise_of, put_back, set_noise, work_dtype
+from stepsize_opt.torch.head import as_it_was, noise_of, set_noise, work_dtype
 from stepsize_opt.torch.optimizer import Closure, CompressedOptimizer, flat, flat_gradient, write
 from stepsize_opt.torch.workers import digest
 from stepsize_solvers.programs import Vector
@@ -28,21 +28,15 @@ class Basis(Protocol):
     def transposed(self, v: Tensor) -> Tensor: ...
 
 
-@dataclass(frozen=True, eq=False)
 class _NumpyBasis:
     """The basis of a ``Feedback``, by its own products: float64 on the CPU."""
 
-    feedback: Feedback
-
-    def apply(self, v: Tensor) -> Tensor:
-        return _by_numpy(self.feedback.step, v)
-
-    def transposed(self, v: Tensor) -> Tensor:
-        return _by_numpy(self.feedback.coefficients, v)
+    def __init__(self, feedback: Feedback) -> None:
+        self.apply, self.transposed = _on_tensors(feedback.step), _on_tensors(feedback.coefficients)
 
 
-def _by_numpy(product: Callable[[Vector], Vector], v: Tensor) -> Tensor:
-    return torch.from_numpy(product(v.double().cpu().numpy())).to(v)
+def _on_tensors(product: Callable[[Vector], Vector]) -> Callable[[Tensor], Tensor]:
+    return lambda v: torch.from_numpy(product(v.double().cpu().numpy())).to(v)
 
 
 class FeedbackSGD(CompressedOptimizer):
@@ -126,10 +120,11 @@ class FeedbackSGD(CompressedOptimizer):
         self._s = self._memory.clone()  # the mean of all eᵢ
         self._last = torch.zeros_like(x, dtype=torch.int32)  # the round in which each index was sent
         probe = self._basis.apply(torch.linspace(1.0, 2.0, len(x)).to(self._s))
-        self._identity = {"processes": self.workers.size, "rank": self.workers.rank, "basis": digest(probe)}
-        self.checks = self.skipped = 0
+        agreed = (feedback.k, feedback.rule, feedback.places, self._group["weight_decay"], probe)
+        self._identity = {"processes": self.workers.size, "rank": self.workers.rank, "settings": digest(*agreed)}
+        self.checks = 0
         self._forget()
-        self._start(feedback.k, feedback.rule, feedback.places, self._group["weight_decay"], probe)
+        self._start(*agreed)
 
     def _forget(self) -> None:
         """Begin at the present parameters with nothing remembered."""
@@ -183,6 +178,7 @@ class FeedbackSGD(CompressedOptimizer):
         if self.stepsize.unchecked == 0.0:  # x is the last checked point
             self._checked, self._value, self._noise = x, f, noise
         if residual is None:
+            self._go_back()
             self._skip()
         else:
             self._move(x, closure, residual, float(torch.finfo(loss.dtype).eps))
@@ -208,13 +204,10 @@ class FeedbackSGD(CompressedOptimizer):
 
     def _value_at_trial(self, closure: Closure) -> float:
         """The loss once more, with the noise of the last checked point; buffers and generators stay as they are."""
-        buffers = [] if self._model is None else [(one, one.clone()) for one in self._model.buffers()]
-        noise = noise_of(self._s)
-        set_noise(self._noise, self._s)
-        with torch.set_grad_enabled(not self._forward_only):
+        model = nn.Module() if self._model is None else self._model
+        with as_it_was(model, self._s), torch.set_grad_enabled(not self._forward_only):
+            set_noise(self._noise, self._s)
             value = closure().item()
-        set_noise(noise, self._s)
-        put_back(buffers)
         self.zero_grad()
         return value + self._penalty()
 
@@ -251,7 +244,7 @@ class FeedbackSGD(CompressedOptimizer):
         if not own:
             return float(rest.norm())
         least = sum(float(one.abs().min()) for one in received) / len(received)
-        return math.sqrt(len(t) - self._feedback.k) * least
+        return self._feedback.residual_bound(least, len(t))
 
     def _shared(self, sizes: Tensor) -> Tensor:
         """The indices that the process chooses whose turn it is."""
@@ -289,45 +282,44 @@ class FeedbackSGD(CompressedOptimizer):
         else:
             write(self._group, self._checked)
 
-    def _skip(self) -> None:
+    def _go_back(self) -> None:
         """Go back to the last checked point; from a point that is not checked as after a check that failed."""
         if self.stepsize.unchecked > 0.0:
             self.stepsize.accepts(0.0, math.inf, float(self._s.norm()), math.inf)
             write(self._group, self._checked)
-        self._residual, self.skipped = math.inf, self.skipped + 1
-        warnings.warn(
-            f"step {self.rounds + 1}: the loss, the gradient or the message of a process is not finite; no change "
-            f"counts ({self.skipped} such steps)",
-            RuntimeWarning,
-            stacklevel=4,
-        )
+        self._residual = math.inf
 
     # ---------------------------------------------------------------- the state
 
     def _saved(self) -> dict[str, Any]:
         vectors = {"memory": self._memory, "s": self._s, "last": self._last, "checked": self._checked}
-        counts = {"rounds": self.rounds, "checks": self.checks, "skipped": self.skipped}
+        copies = {name: vector.clone() for name, vector in vectors.items()}  # steps change the vectors in place
+        counts = {"rounds": self.rounds, "checks": self.checks}
         rest = {"stepsize": asdict(self.stepsize), "residual": self._residual, "value": self._value}
-        return {**self._identity, **vectors, **counts, **rest, "noise": self._noise}
+        return {**super()._saved(), **self._identity, **copies, **counts, **rest, "noise": self._noise}
 
-    def _load(self, saved: Mapping[str, Any]) -> None:
-        """Continue from a state of this process, of as many processes, and of this basis; else begin anew."""
+    def _belongs(self, saved: Mapping[str, Any]) -> bool:
+        """Return whether a state is of this process, of as many processes, and of this basis; else begin anew."""
         own = all(saved[name] == value for name, value in self._identity.items())
         equal = self.workers.equal(own, saved["rounds"], saved["stepsize"], saved["s"], device=self._s.device)
-        if not (own and equal):
-            warnings.warn(
-                "the state is of another process, of another number of processes or of another basis, so that what the "
-                "processes remember would not belong together; they begin with nothing remembered. To resume, every "
-                "process saves and loads its own state",
-                RuntimeWarning,
-                stacklevel=3,
-            )
-            self._forget()
-            return
+        if own and equal:
+            return True
+        warnings.warn(
+            "the state is of another process, of another number of processes or of another basis, so that what the "
+            "processes remember would not belong together; they begin with nothing remembered. To resume, every "
+            "process saves and loads its own state",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+        self._forget()
+        return False
+
+    def _load(self, saved: Mapping[str, Any]) -> None:
+        super()._load(saved)
         for name in ("memory", "s", "last", "checked"):
             getattr(self, f"_{name}").copy_(saved[name])
         self.stepsize = MeasuredStepsize(**saved["stepsize"])
-        self.rounds, self.checks, self.skipped = saved["rounds"], saved["checks"], saved["skipped"]
+        self.rounds, self.checks = saved["rounds"], saved["checks"]
         self._residual, self._value, self._noise = saved["residual"], saved["value"], saved["noise"]
 
 

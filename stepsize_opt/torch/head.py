@@ -31,26 +31,21 @@ CHUNK = 256
 _REMEDY = "call model.eval() before compress, and train the head in this mode"
 
 
-class Batches:
-    """The data of this process as pairs (inputs, targets) on the device of the parameters, pass after pass."""
+def batches(data: Any, like: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield the data of this process as pairs (inputs, targets) on the device of the parameters.
 
-    def __init__(self, data: Any, like: Tensor) -> None:
-        self._whole = isinstance(data, tuple | list) and len(data) == 2 and all(isinstance(x, Tensor) for x in data)
-        if not self._whole and (not isinstance(data, Iterable) or isinstance(data, Iterator | Tensor)):
-            msg = (
-                "data must be a pair (inputs, targets), or a DataLoader or list of such pairs, "
-                f"got {type(data).__name__}"
-            )
+    Raises TypeError for anything else.
+    """
+    whole = isinstance(data, tuple | list) and len(data) == 2 and all(isinstance(part, Tensor) for part in data)
+    if not whole and (not isinstance(data, Iterable) or isinstance(data, Iterator | Tensor)):
+        msg = f"data must be a pair (inputs, targets), or a DataLoader or list of such pairs, got {type(data).__name__}"
+        raise TypeError(msg)
+    for batch in zip(*(part.split(CHUNK) for part in data), strict=True) if whole else data:
+        if not isinstance(batch, tuple | list) or len(batch) != 2:
+            msg = "data must yield pairs (inputs, targets)"
             raise TypeError(msg)
-        self._data, self._device = data, like.device
-
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        for batch in zip(*(part.split(CHUNK) for part in self._data), strict=True) if self._whole else self._data:
-            if not isinstance(batch, tuple | list) or len(batch) != 2:
-                msg = "data must yield pairs (inputs, targets)"
-                raise TypeError(msg)
-            if len(batch[0]):
-                yield batch[0].to(self._device), batch[1].to(self._device)
+        if len(batch[0]):
+            yield batch[0].to(like.device), batch[1].to(like.device)
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
@@ -60,13 +55,9 @@ def unwrapped(model: nn.Module) -> nn.Module:
     return model if inside is None else unwrapped(inside)
 
 
-def trainable(model: nn.Module) -> dict[str, Tensor]:
-    return {name: p for name, p in model.named_parameters() if p.requires_grad}
-
-
-def trained_parameters(model: nn.Module) -> list[Tensor]:
-    """The parameters that are trained; raises ValueError where there are none."""
-    params = list(trainable(model).values())
+def trained(model: nn.Module) -> dict[str, Tensor]:
+    """The parameters that are trained, by their names; raises ValueError where there are none."""
+    params: dict[str, Tensor] = {name: p for name, p in model.named_parameters() if p.requires_grad}
     if not params:
         msg = "model has no trainable parameters"
         raise ValueError(msg)
@@ -105,10 +96,9 @@ class Kronecker:
 class Head:
     """A linear layer that alone is trained and whose outputs are those of the model: L = K ⊗ FᵀF/n is proved."""
 
-    name: str
-    layer: nn.Linear
     K: Any
     gram: Any
+    bias: bool
     frozen: Frozen
 
     @property
@@ -123,28 +113,30 @@ class Head:
         eigenvalues = g.clamp(min=0.0)[:, None] * f.clamp(min=0.0)
         r = (eigenvalues + DAMPING * eigenvalues.max() + ridge).rsqrt()
         G, F, r = (x.to(device=like.device, dtype=work_dtype(like)).contiguous() for x in (G, F, r))
-        return Kronecker(G, F, r, self.layer.bias is not None)
+        return Kronecker(G, F, r, self.bias)
 
 
-def find_head(model: nn.Module, loss: Any, data: Batches, workers: Workers, dtype: torch.dtype = torch.float64) -> Head:
-    """The head of a model; raises ValueError with the reason for a model or a loss of which the theorem says nothing.
-
-    ``dtype`` is that of FᵀF in the message.
-    """
+def find_head(model: nn.Module, loss: Any, data: Any, workers: Workers) -> Head:
+    """The head of a model; raises ValueError with the reason where the theorem says nothing of it or of the loss."""
     head, reason = None, ""
     try:
         head = _own_head(model, loss, data)
     except ValueError as error:
         reason = str(error)
-    if not workers.equal(bool(reason), device=next(model.parameters()).device):
+    like = next(iter(trained(model).values()))
+    if not workers.equal(bool(reason), device=like.device):
         reason = reason or "the data of another process do not satisfy what the proof needs"
     if head is None or reason:
-        raise ValueError(reason)
-    gram = torch.as_tensor(head.gram).to(head.layer.weight.device, dtype)
+        msg = (
+            f"no L is proved: {reason}. For other models PowerSGD of torch.distributed is the better choice; "
+            "L=estimate_smoothness(model, loss, data) is not proved"
+        )
+        raise ValueError(msg)
+    gram = torch.as_tensor(head.gram).to(like.device, work_dtype(like))
     return replace(head, gram=workers.symmetric_mean(gram).double().cpu().numpy())
 
 
-def _own_head(model: nn.Module, loss: Any, data: Batches) -> Head:
+def _own_head(model: nn.Module, loss: Any, data: Any) -> Head:
     """The head with the FᵀF/n of this process alone."""
     name, layer = _trained_layer(model)
     try:
@@ -153,8 +145,8 @@ def _own_head(model: nn.Module, loss: Any, data: Batches) -> Head:
         raise ValueError(str(error)) from None
     bias = layer.bias is not None
     gram, count, by_mode = torch.zeros((layer.in_features + bias,) * 2, dtype=torch.float64), 0, False
-    with as_it_was(model):
-        for inputs, targets in data:
+    with as_it_was(model, layer.weight):
+        for inputs, targets in batches(data, layer.weight):
             rows, outputs, depends = _constant_rows(model, name, layer, inputs)
             F = rows[_counted(loss, outputs, targets)].double().cpu()
             F = torch.cat([F, F.new_ones(len(F), 1)], dim=1) if bias else F
@@ -164,7 +156,7 @@ def _own_head(model: nn.Module, loss: Any, data: Batches) -> Head:
     if not count or not gram.isfinite().all():
         msg = "data must have rows that the loss counts, with finite inputs of the head"
         raise ValueError(msg)
-    return Head(name, layer, K, (gram / count).numpy(), Frozen(model, by_mode=by_mode))
+    return Head(K, (gram / count).numpy(), bias, Frozen(model, by_mode=by_mode))
 
 
 class Frozen:
@@ -202,7 +194,7 @@ class Frozen:
 
 def _trained_layer(model: nn.Module) -> tuple[str, nn.Linear]:
     """The name and the linear layer that alone is trained, weight and bias; raises ValueError for another model."""
-    names = list(trainable(model))
+    names = list(trained(model))
     for name, module in model.named_modules():
         own = [name and f"{name}.", *dict(module.named_parameters(recurse=False))]
         if type(module) is nn.Linear and names == [own[0] + one for one in own[1:]] and own[1:2] == ["weight"]:
@@ -250,8 +242,10 @@ def _constant_rows(model: nn.Module, name: str, layer: nn.Linear, inputs: Tensor
     generator = torch.Generator().manual_seed(0)
     drawn = {one: torch.randn(p.shape, generator=generator).to(p) for one, p in layer.named_parameters()}
     values = {f"{name}.{one}" if name else one: value for one, value in drawn.items()}
-    again = _call(model, layer, inputs[: (len(inputs) + 1) // 2], values)
-    if here.is_random or not _alike(here.rows[: len(again.rows)], again.rows):
+    others = inputs[: len(inputs) // 2] if len(inputs) > 1 else torch.cat([inputs, torch.zeros_like(inputs)])
+    again = _call(model, layer, others, values)
+    common = min(len(here.rows), len(again.rows))
+    if here.is_random or not _alike(here.rows[:common], again.rows[:common]):
         msg = (
             "the inputs of the head change from call to call, with the other rows of the batch or with the head, as "
             f"dropout and batch normalisation in training do; {_REMEDY}"
@@ -266,7 +260,7 @@ def _constant_rows(model: nn.Module, name: str, layer: nn.Linear, inputs: Tensor
 
 def _depends_on_mode(model: nn.Module, layer: nn.Linear, inputs: Tensor, rows: Tensor) -> bool:
     """Whether the inputs of the layer are others when all modules are in the opposite mode."""
-    with as_it_was(model):
+    with as_it_was(model, rows):
         for module in model.modules():
             module.training = not module.training
         try:
@@ -310,22 +304,17 @@ def set_noise(states: list[Tensor], like: Tensor) -> None:
 
 
 @contextmanager
-def as_it_was(model: nn.Module) -> Iterator[None]:
-    """Put modes, buffers and generators back, which calls of the model may change."""
+def as_it_was(model: nn.Module, like: Tensor) -> Iterator[None]:
+    """Put back the modes and buffers of a model and the generators, which calls of the model may change."""
     buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
     modes = {module: module.training for module in model.modules()}
+    noise = noise_of(like)
     try:
-        with torch.random.fork_rng():
-            yield
+        yield
     finally:
+        set_noise(noise, like)
         for module, training in modes.items():
             module.training = training
-        put_back(buffers)
-
-
-@torch.no_grad()
-def put_back(buffers: list[tuple[Tensor, Tensor]]) -> None:
-    """Give tensors the values that they had, where they changed."""
-    for buffer, value in buffers:
-        if not torch.equal(buffer, value):
-            buffer.copy_(value)
+        for buffer, value in buffers:
+            if not torch.equal(buffer, value):
+                buffer.data.copy_(value)

@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 import math
+import warnings
 import weakref
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, overload
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from stepsize_opt.inputs.checks import positive_number, real_number, whole_number
-from stepsize_opt.methods import Compressor, Momentum, State
+from stepsize_opt.methods import Compressor, Momentum, State, read_compressor
 from stepsize_opt.sketches.draws import generators
 from stepsize_opt.torch.workers import Workers
 from stepsize_solvers.programs import Vector
@@ -24,7 +24,7 @@ from stepsize_solvers.programs import Vector
 Closure = Callable[[], Any]
 
 
-class CompressedOptimizer(Optimizer, ABC):
+class CompressedOptimizer(Optimizer):
     """What the optimizers here share: groups as vectors, the processes, the bytes, a state that resumes to the bit.
 
     Attributes
@@ -33,13 +33,15 @@ class CompressedOptimizer(Optimizer, ABC):
         Bytes of the messages of this process in all steps.
     setup_bytes : int
         Bytes that this process sent before the first step.
+    skipped : int
+        Steps that moved nothing, because a message of a process was not finite; a warning is issued in each.
     """
 
     def __init__(
         self, params: Iterable[Any], defaults: dict[str, Any], process_group: Any, model: nn.Module | None
     ) -> None:
         self.workers, self._model = Workers.of(process_group), model
-        self.setup_bytes = 0
+        self.setup_bytes = self.skipped = 0
         super().__init__(params, defaults)
         for module in [] if model is None else model.modules():
             if isinstance(module, DistributedDataParallel):
@@ -95,6 +97,16 @@ class CompressedOptimizer(Optimizer, ABC):
                 loss.backward()
         return loss, left
 
+    def _skip(self) -> None:
+        """Count a step in which no message counts."""
+        self.skipped += 1
+        warnings.warn(
+            "the loss, the gradient or the message of a process is not finite; no change counts "
+            f"({self.skipped} such steps)",
+            RuntimeWarning,
+            stacklevel=5,  # the line that called step, which PyTorch wraps twice
+        )
+
     def _start(self, *agreed: Any) -> None:
         """Compare what has to be equal on all processes, and give all of them the parameters of the first."""
         device = self.param_groups[0]["params"][0].device
@@ -113,25 +125,32 @@ class CompressedOptimizer(Optimizer, ABC):
 
     def state_dict(self) -> dict[str, Any]:
         """Tensors and plain numbers, which ``torch.load(…, weights_only=True)`` reads."""
-        counts = {"sent": self.workers.sent, "received": self.workers.received, "setup": self.setup_bytes}
-        return {**super().state_dict(), "compression": {**counts, **self._saved()}}
+        return {**super().state_dict(), "compression": self._saved()}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Continue from what ``state_dict`` returned, to the same bits; parameters and data are the caller's."""
-        if "compression" not in state_dict:
-            msg = f"state_dict must be that of a {type(self).__name__}; it lacks the entry 'compression'"
+        """Continue from what ``state_dict`` returned, to the same bits; parameters and data are the caller's.
+
+        Raises ValueError for the state of another class of optimizers.
+        """
+        saved = state_dict.get("compression", {})
+        if saved.keys() != self._saved().keys():
+            msg = f"state_dict must be that of a {type(self).__name__}"
             raise ValueError(msg)
-        super().load_state_dict(dict(state_dict))
-        saved = state_dict["compression"]
+        if self._belongs(saved):
+            super().load_state_dict(dict(state_dict))
+            self._load(saved)
+
+    def _belongs(self, _saved: Mapping[str, Any]) -> bool:
+        """Return whether a state may be continued here."""
+        return True
+
+    def _saved(self) -> dict[str, Any]:
+        sent = {"sent": self.workers.sent, "received": self.workers.received, "setup": self.setup_bytes}
+        return {**sent, "skipped": self.skipped}
+
+    def _load(self, saved: Mapping[str, Any]) -> None:
         self.workers.sent, self.workers.received = saved["sent"], saved["received"]
-        self.setup_bytes = saved["setup"]
-        self._load(saved)
-
-    @abstractmethod
-    def _saved(self) -> dict[str, Any]: ...
-
-    @abstractmethod
-    def _load(self, saved: Mapping[str, Any]) -> None: ...
+        self.setup_bytes, self.skipped = saved["setup"], saved["skipped"]
 
 
 class CompressedSGD(CompressedOptimizer):
@@ -206,7 +225,7 @@ class CompressedSGD(CompressedOptimizer):
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group with its ``compressor``; raises as the constructor."""
         group = dict(param_group)
-        compressor = _read_compressor(group.pop("compressor", self._default))
+        compressor = read_compressor(group.pop("compressor", self._default))
         super().add_param_group(group)
         size = sum(p.numel() for p in self.param_groups[-1]["params"])
         if compressor.d != size:
@@ -220,13 +239,11 @@ class CompressedSGD(CompressedOptimizer):
         super()._check_group(group)
         positive_number("lr", group["lr"])
 
-    @overload
-    def step(self, closure: None = None) -> None: ...
-    @overload
-    def step(self, closure: Closure) -> Any: ...
     @torch.no_grad()
-    def step(self, closure: Closure | None = None) -> Any:
+    def step(self, closure: Closure | None = None) -> Any:  # type: ignore[override]
         """One step; ``closure`` computes the loss and its gradient, and returns the loss.
+
+        Where a gradient is not finite on one process, nothing moves on any, and a warning is issued.
 
         Raises RuntimeError when a parameter has no gradient or a sparse one, or before a closure one from before; then
         no parameter has moved.
@@ -238,8 +255,12 @@ class CompressedSGD(CompressedOptimizer):
             torch.from_numpy(one.encode(gradient, draw)).to(group["params"][0])
             for one, group, gradient, draw in zip(self._compressors, self.param_groups, gradients, draws, strict=True)
         ]
-        for i, mean in enumerate(self.workers.means(messages)):
-            self._move(i, *self._compressors[i].updates(_array(mean), draws[i]))
+        means = self.workers.means(messages)
+        if all(bool(mean.isfinite().all()) for mean in means):
+            for i, mean in enumerate(means):
+                self._move(i, *self._compressors[i].updates(_array(mean), draws[i]))
+        else:
+            self._skip()
         if closure is not None:
             self.zero_grad()
         return loss
@@ -280,25 +301,15 @@ class CompressedSGD(CompressedOptimizer):
             None if one is None else (torch.from_numpy(one.x), torch.from_numpy(one.z), one.rounds)
             for one in self._states
         ]
-        return {"generator": self._rng.bit_generator.state, "groups": states}
+        return {**super()._saved(), "generator": self._rng.bit_generator.state, "groups": states}
 
     def _load(self, saved: Mapping[str, Any]) -> None:
+        super()._load(saved)
         self._rng.bit_generator.state = saved["generator"]
         self._states = [
             None if one is None else State(_array(one[0]).copy(), _array(one[1]).copy(), one[2])
             for one in saved["groups"]
         ]
-
-
-def _read_compressor(value: Any) -> Compressor:
-    compressor = value.compressor() if hasattr(value, "compressor") else value
-    if not isinstance(compressor, Compressor):
-        msg = (
-            "compressor must be a CompressedStep, the method of optimal_method or a result with compressor(), "
-            f"got {value!r}; for a sketch and a stepsize D it is CompressedStep.of(D, sketch)"
-        )
-        raise TypeError(msg)
-    return compressor
 
 
 # ---------------------------------------------------------------- groups as vectors

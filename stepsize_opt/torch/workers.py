@@ -48,7 +48,8 @@ class Workers:
 
     def mean(self, tensor: Tensor) -> Tensor:
         """The mean over the processes, by one all-reduce; the tensor itself holds it."""
-        self._count(sent=tensor, received=tensor)
+        self.sent += tensor.nbytes
+        self.received += tensor.nbytes
         if self.size > 1 and tensor.numel():
             dist.all_reduce(tensor, group=self.group)
             tensor /= self.size
@@ -71,8 +72,10 @@ class Workers:
 
     def broadcast(self, tensor: Tensor, source: int) -> Tensor:
         """The tensor of the process ``source``; those of the others are overwritten."""
-        here = self.rank == source
-        self._count(sent=tensor if here else None, received=None if here else tensor)
+        if self.rank == source:
+            self.sent += tensor.nbytes
+        else:
+            self.received += tensor.nbytes
         if self.size > 1:
             dist.broadcast(tensor, dist.get_global_rank(self.group, source), group=self.group)
         return tensor
@@ -80,8 +83,8 @@ class Workers:
     def gather(self, tensor: Tensor) -> list[Tensor]:
         """The tensors of all processes, in their order."""
         out = [torch.empty_like(tensor) for _ in range(self.size)]
-        self._count(sent=tensor)
-        self.received += (self.size - 1) * _bytes(tensor)
+        self.sent += tensor.nbytes
+        self.received += (self.size - 1) * tensor.nbytes
         if self.size == 1:
             return [tensor]
         dist.all_gather(out, tensor, group=self.group)
@@ -97,10 +100,6 @@ class Workers:
         dist.all_gather(everybody, mine, group=self.group)
         return all(torch.equal(one, mine) for one in everybody)
 
-    def _count(self, sent: Tensor | None = None, received: Tensor | None = None) -> None:
-        self.sent += 0 if sent is None else _bytes(sent)
-        self.received += 0 if received is None else _bytes(received)
-
 
 def digest(*values: Any) -> int:
     """8 bytes of a hash of numbers, texts and tensors."""
@@ -111,7 +110,3 @@ def digest(*values: Any) -> int:
         else:
             found.update(repr(value).encode())
     return int.from_bytes(found.digest()[:8], "little", signed=True)
-
-
-def _bytes(tensor: Tensor) -> int:
-    return tensor.numel() * tensor.element_size()

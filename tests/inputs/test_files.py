@@ -262,9 +262,9 @@ BROKEN: dict[str, tuple[str | Callable[[Path], Any], str]] = {
     "folder.npz": (lambda path: path.mkdir(), "it is a folder; name a file"),
     "svm_large": (f"+1 1:1\n-1 {10**9}:2\n", "1000000000×1000000000"),
     "svm_nan": ("+1 1:1\n-1 2:nan\n", "a feature is NaN or infinite"),
-    "svm_first": ("root:secret\n", "line 1 is not a label with pairs index:value of ascending indices behind it"),
-    "svm_feature": ("+1 1:1\n-1 2:secret\n", "line 2 is not a label with pairs index:value"),
-    "svm_index": (f"+1 1:1\n-1 {10**20}:1\n", "line 2 is not a label with pairs index:value"),
+    "svm_first": ("root:secret\n", "each line must be a label with pairs index:value of ascending indices"),
+    "svm_feature": ("+1 1:1\n-1 2:secret\n", "a label with pairs index:value"),
+    "svm_index": (f"+1 1:1\n-1 {10**20}:1\n", "a label with pairs index:value"),
 }
 
 

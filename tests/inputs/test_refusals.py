@@ -282,6 +282,7 @@ REFUSALS: list[tuple[type[Exception], str, Callable[[], Any]]] = [
     (TypeError, "initial_distance", lambda: CONVEX.iterations(accuracy=1e-3, initial_distance=["a", "b"])),
     (ValueError, "D", lambda: large().tosparse()),
     (TypeError, "initial_gap", lambda: optimal_method(L, 1, goal="linear", strong_convexity=L).iterations(accuracy=1)),
+    (ValueError, "accuracy", lambda: METHOD.iterations(accuracy=1e-3, initial_gap=1.0)),
     # momentum
     (ValueError, "convex", lambda: solve(goal="descent", momentum=True)),
     (ValueError, "strong_convexity", lambda: optimal_method(L, 1, goal="linear", momentum=True)),

@@ -163,7 +163,8 @@ def test_a_caller_that_keeps_the_memories_makes_the_same_rounds(rule: Any) -> No
         messages = [client.message(g) for client, g in zip(clients, f.client_gradients(one.x[None])[0], strict=True)]
         y = one.proposal(messages)
         smallest = np.mean([np.abs(message.values).min() for message in messages])
-        z = other.propose(np.mean([client.memory for client in clients], axis=0), other.residual_bound(float(smallest)))
+        bound = feedback.residual_bound(float(smallest), f.d)
+        z = other.propose(np.mean([client.memory for client in clients], axis=0), bound)
         np.testing.assert_allclose(z, y, rtol=1e-10, atol=1e-12)
         assert other.residual == pytest.approx(one.residual)
         values = f.value(y[None]) if one.checks else None

@@ -14,18 +14,8 @@ from stepsize_opt import RandK, optimal_stepsize
 from stepsize_validation.data import load_dataset, logistic_regression
 from stepsize_validation.origin import origin
 
-DATA = (
-    "breast_cancer",
-    "digits",
-    "heart_scale",
-    "australian_scale",
-    "ionosphere_scale",
-    "phishing",
-    "mushrooms",
-    "a1a",
-    "a9a",
-    "w1a",
-)
+SMALL = "breast_cancer digits heart_scale australian_scale ionosphere_scale"
+DATA = f"{SMALL} phishing mushrooms a1a a9a w1a".split()
 SHARES = {"1": lambda d: 1, "d/4": lambda d: d // 4, "d/2": lambda d: d // 2, "3d/4": lambda d: 3 * d // 4}
 
 

@@ -18,22 +18,22 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
+from benchmarks.harness import store
 from stepsize_opt import Feedback, optimal_method
 from stepsize_opt.problems import Federated, find_infimum
 from stepsize_solvers.programs import Matrix, Vector
 from stepsize_validation.data import Dataset, federated_logistic, load_dataset, split
-from stepsize_validation.origin import origin
 from stepsize_validation.runs import run
 
 CLIENTS, K, SEEDS, ROUNDS, RIDGE = 5, 10, 3, 4000, 1e-3
+LEVELS: Vector = np.array([1e-2, 1e-4, 1e-6])
 MULTIPLES: Vector = np.exp2(np.arange(-2, 9, dtype=np.float64))
 LOCAL = {1: 1000, 4: 1000, 16: 500, 64: 250, 256: 60}  # local steps of FedAvg, and rounds at most
 FLOAT = 4
@@ -121,7 +121,7 @@ def feedback_rounds(
         messages = [clients.setdefault(i, feedback.client(i)).message(gradients[i]) for i in drawn]
         smallest = float(np.mean([np.abs(message.values).min() for message in messages]))
         s = np.mean([client.memory for client in clients.values()], axis=0)
-        y = server.propose(s, server.residual_bound(smallest) if present == f.n else math.inf)
+        y = server.propose(s, feedback.residual_bound(smallest, f.d) if present == f.n else math.inf)
         new = {i: float(f.clients[i].value(server.checked[None])[0]) for i in drawn if i not in measured}
         measured |= new
         server.f = float(np.mean([measured[i] for i in drawn]))
@@ -158,61 +158,52 @@ def index_bytes(count: int, d: int) -> int:
     return min(2 * count, -(-d // 8))
 
 
-def until(rounds: Excesses, levels: list[float], runs: int, most: int = ROUNDS) -> list[tuple[float, float, int]]:
-    """The bytes up and down to each level, medians over the seeds, and which stepsize needs the fewest up.
+def until(rounds: Excesses, runs: int = 1, most: int = ROUNDS) -> Any:
+    """The bytes up and down to each level, shape (levels, runs, 2): medians over the seeds.
 
     The rows of a round are seed by seed, ``runs`` stepsizes each.
     """
-    up: Any = 0
-    down: Any = 0
-    found: dict[float, Any] = {}
+    sent: Any = 0.0
+    found: Any = math.inf
     with np.errstate(over="ignore", invalid="ignore"):
-        for excess, more_up, more_down in islice(rounds, most):
-            up, down = up + more_up, down + more_down
-            for level in levels:
-                table = found.setdefault(level, np.full((len(excess), 2), math.inf))
-                new = (excess <= level) & np.isinf(table[:, 0])
-                table[new] = np.stack(np.broadcast_arrays(up, down, excess)[:2], axis=1)[new]
-            if all(np.isfinite(table[:, 0]).all() for table in found.values()):
+        for excess, up, down in islice(rounds, most):
+            sent = sent + np.stack(np.broadcast_arrays(up, down, excess)[:2], axis=-1)
+            found = np.where((excess <= LEVELS[:, None])[..., None] & np.isinf(found), sent, found)
+            if np.isfinite(found).all():
                 break
-    medians = [np.median(found[level].reshape(-1, runs, 2), axis=0) for level in levels]
-    return [(*one[np.argmin(one[:, 0])], int(np.argmin(one[:, 0]))) for one in medians]
+    return np.median(found.reshape(len(LEVELS), -1, runs, 2), axis=1)
 
 
-Found = list[tuple[float, float, str]]  # bytes up and down to each level, and what was tuned
-
-
-def compared(f: Federated, levels: list[float]) -> Iterator[tuple[str, Found, float]]:
-    """Every method with what it needs to each level of f − f*, and the bytes of its setup."""
+def compared(name: str, f: Federated) -> Iterator[dict[str, Any]]:
+    """A row for each method and level of f − f*: what it needs, the best way to tune it, and the bytes of its setup."""
     L, least = f.smoothness(), find_infimum(f).found
     gammas = MULTIPLES / np.linalg.eigvalsh(L)[-1]
 
-    def reached(rounds: Rounds, runs: int = 1, most: int = ROUNDS) -> list[tuple[float, float, int]]:
-        return until(((f.value(X) - least, up, down) for X, up, down in rounds), levels, runs, most)
+    def reached(rounds: Rounds, runs: int = 1, most: int = ROUNDS) -> Any:
+        return until(((f.value(X) - least, up, down) for X, up, down in rounds), runs, most)
 
-    local = {steps: reached(fedavg(f, gammas, steps), len(gammas), most) for steps, most in LOCAL.items()}
-    best = [min((*one[j], steps) for steps, one in local.items()) for j in range(len(levels))]
-    yield "FedAvg, tuned", [(up, down, f"{MULTIPLES[i]:g}, {steps} steps") for up, down, i, steps in best], 0.0
-    for name, method in (("DASHA, tuned", dasha), ("MARINA, tuned", marina)):
-        found = reached(method(f.client_gradients, f.d, np.tile(gammas, SEEDS), np.random.default_rng(0)), len(gammas))
-        yield name, [(up, down, f"{MULTIPLES[i]:g}") for up, down, i in found], 0.0
+    def rows(method: str, found: Any, ways: Sequence[str] = ("none",), setup: float = 0.0) -> Iterator[dict[str, Any]]:
+        for level, sent in zip(LEVELS, found, strict=True):
+            best = int(sent[:, 0].argmin())
+            up, down = sent[best] / 1e3
+            told = {"up": up, "down": down, "setup": setup / 1e3, "tuned": ways[best]}
+            yield {"table": "bytes", "problem": name, "method": method, "level": level, **told}
+
+    local = [reached(fedavg(f, gammas, steps), len(gammas), most) for steps, most in LOCAL.items()]
+    ways = [f"{multiple:g}, {steps} steps" for multiple in MULTIPLES for steps in LOCAL]
+    yield from rows("FedAvg, tuned", np.stack(local, axis=2).reshape(len(LEVELS), -1, 2), ways)
+    for method, points in (("DASHA, tuned", dasha), ("MARINA, tuned", marina)):
+        rounds = points(f.client_gradients, f.d, np.tile(gammas, SEEDS), np.random.default_rng(0))
+        yield from rows(method, reached(rounds, len(gammas)), [f"{multiple:g}" for multiple in MULTIPLES])
     momentum = optimal_method(L, K, goal="linear", strong_convexity=RIDGE, momentum=True)
-    ours = {"momentum": (until(shared_draws(momentum, f, least), levels, 1), f.d * (f.d + 1) / 2)}
-    for name, feedback in {
+    yield from rows("momentum", until(shared_draws(momentum, f, least)), setup=FLOAT * f.d * (f.d + 1) / 2)
+    for method, feedback in {
         "feedback": Feedback(L, K, clients=f.n),
         "feedback, one client": Feedback.from_client(f.clients[0].smoothness(), K, clients=f.n),
         "feedback, no L": Feedback(None, K, clients=f.n),
     }.items():
-        ours[name] = reached(feedback_rounds(feedback, f, f.n)), feedback.setup_floats.largest
-    for name, (found, setup) in ours.items():
-        yield name, [(up, down, "none") for up, down, _ in found], FLOAT * setup
-
-
-def table(name: str, levels: list[float], methods: Iterator[Any]) -> Iterator[dict[str, Any]]:
-    for method, found, setup in methods:
-        for level, (up, down, tuned) in zip(levels, found, strict=True):
-            sent = {"up": up / 1e3, "down": down / 1e3, "setup": setup / 1e3, "tuned": tuned}
-            yield {"table": "bytes", "problem": name, "method": method, "level": level, **sent}
+        found = reached(feedback_rounds(feedback, f, f.n))
+        yield from rows(method, found, setup=FLOAT * feedback.setup_floats.largest)
 
 
 def logistic(data: Dataset, clients: int, how: str) -> Federated:
@@ -226,18 +217,14 @@ def mushrooms() -> Dataset:
 
 
 def main(output: Path) -> None:
-    data, found, levels = mushrooms(), [], [1e-2, 1e-4, 1e-6]
-    parts = {how: logistic(data, CLIENTS, how) for how in ("shuffled", "label")}
-    for row in chain(
-        forgotten(logistic(data, 20, "label"), 60),
-        table("logistic", levels, compared(parts["shuffled"], levels)),
-        table("by label", levels, compared(parts["label"], levels)),
-    ):
+    data = mushrooms()
+    parts = {name: logistic(data, CLIENTS, how) for name, how in (("logistic", "shuffled"), ("by label", "label"))}
+    rows = []
+    for row in chain(forgotten(logistic(data, 20, "label"), 60), *(compared(name, f) for name, f in parts.items())):
         print(row, flush=True)
-        found.append(row)
-    text = pd.DataFrame(found).to_csv(index=False, float_format="%.4g")
+        rows.append(row)
     command = "PYTHONPATH=validation python -m benchmarks.flower docs/results/flower.csv"
-    output.write_text(f"{origin(command)}\n{text}", encoding="utf-8")
+    store(rows, output, command)
 
 
 if __name__ == "__main__":

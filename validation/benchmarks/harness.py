@@ -76,13 +76,16 @@ def main(studies: Sequence[Study], arguments: Sequence[str] | None = None) -> in
                 worst[one.name] = one
     if args.output:
         only = " ".join(args.only) + (" --quick" if args.quick else "")
-        command = f"PYTHONPATH=validation python -m benchmarks.{Path(sys.argv[0]).stem} --only {only}"
-        text = pd.DataFrame(values).to_csv(index=False, float_format="%.4g")
-        args.output.write_text(f"{origin(command)}\n{text}", encoding="utf-8")
-    print(
-        "\nworst case of each", pd.DataFrame([one.row() for one in worst.values()]).to_string(index=False), sep="\n\n"
-    )
+        store(values, args.output, f"PYTHONPATH=validation python -m benchmarks.{Path(sys.argv[0]).stem} --only {only}")
+    shown = pd.DataFrame([one.row() for one in worst.values()]).to_string(index=False)
+    print("\nworst case of each", shown, sep="\n\n")
     return int(any(one.ratio > 1.0 for one in worst.values()))
+
+
+def store(rows: Sequence[dict[str, Any]], path: Path, command: str) -> None:
+    """Write rows as CSV, with the command that made them as the first line."""
+    text = pd.DataFrame(rows).to_csv(index=False, float_format="%.4g")
+    path.write_text(f"{origin(command)}\n{text}", encoding="utf-8")
 
 
 class Timed(NamedTuple):

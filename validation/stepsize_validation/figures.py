@@ -18,30 +18,35 @@ class Line(NamedTuple):
     curve: Curve
 
 
-def draw_panels(
-    panels: Mapping[str, Sequence[Line]], path: Path, *, title: str, x_label: str, y_label: str, columns: int = 3
-) -> None:
+def draw_panels(panels: Mapping[str, Sequence[Line]], path: Path, *, title: str, x_label: str, y_label: str) -> None:
     """Draw one panel for each name, on log scales, with one legend for all."""
     styles = styles_of((line.label, line.ours) for lines in panels.values() for line in lines)
-    width = min(columns, len(panels))
-    rows = -(-len(panels) // width)
+    width = min(3, len(panels))
     # A lone panel is wider than one of several, to make room for the legend.
-    size = max(4.0 * width, 6.5), 2.9 * rows + 1.0
-    figure, axes = file_pyplot().subplots(rows, width, figsize=size, squeeze=False, layout="constrained")
+    figure, axes = grid(len(panels), (max(4.0, 6.5 / width), 2.9), 1.0)
     handles: dict[str, Any] = {}
-    for place, (axis, (name, lines)) in enumerate(zip(axes.flat, panels.items(), strict=False)):
+    for place, (axis, (name, lines)) in enumerate(zip(axes, panels.items(), strict=True)):
         for label, ours, curve in lines:
             shift = list(styles).index(label) / len(styles)
             drawn = curve.plot(axis, styles[label], label=label, ours=ours, shift=shift)
             handles.setdefault(label, drawn)
         lowest = place + width >= len(panels)  # of its column
         log_axes(axis, x_label if lowest else "", y_label if place % width == 0 else "", name)
-    for axis in axes.flat[len(panels) :]:
-        axis.set_visible(False)
     figure.suptitle(title, fontsize=12)
     looks = {"ncols": width + 1, "fontsize": 9, "frameon": False, "handlelength": 3.5}
     figure.legend(list(handles.values()), list(handles), loc="outside lower center", **looks)
     save_figure(figure, path, dpi=130)
+
+
+def grid(count: int, size: tuple[float, float], more: float = 0.0, **options: Any) -> tuple[Any, Any]:
+    """Return a figure with at most three panels of this size in a row, ``more`` inches higher, and the axes."""
+    width = min(3, count)
+    rows = -(-count // width)
+    inches = size[0] * width, size[1] * rows + more
+    figure, axes = file_pyplot().subplots(rows, width, figsize=inches, squeeze=False, layout="constrained", **options)
+    for axis in axes.flat[count:]:
+        axis.set_visible(False)
+    return figure, axes.flat[:count]
 
 
 def save_figure(figure: Any, path: Path, dpi: int) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
+from collections.abc import Sequence
 from datetime import UTC, datetime
+from importlib import metadata
 from pathlib import Path
 
 from stepsize_opt import __version__
@@ -18,12 +20,8 @@ def origin(command: str) -> str:
     made_by = f"# {command}; version {__version__}"
     if (_ROOT / ".git").exists():
         made_by += f", commit {_commit()}"
-    return f"{made_by}, {machine()}, {datetime.now(UTC):%Y-%m-%d}"
-
-
-def machine() -> str:
-    """Return the kind of this machine: system, architecture, cores and processor."""
-    return f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, {processor()}"
+    machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, {processor()}"
+    return f"{made_by}, {machine}, {datetime.now(UTC):%Y-%m-%d}"
 
 
 def processor() -> str:
@@ -33,6 +31,21 @@ def processor() -> str:
         return platform.processor()
     lines = info.read_text(encoding="utf-8").splitlines()
     return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "unknown")
+
+
+def environment(packages: Sequence[str]) -> dict[str, str]:
+    """Return the kind of machine, and versions, also of the packages."""
+    out = {"python": platform.python_version(), "machine": platform.machine(), "processor": processor()}
+    out |= {"cores": str(os.cpu_count()), "stepsize-opt": __version__}
+    return out | {package: version_of(package) for package in packages}
+
+
+def version_of(package: str) -> str:
+    """Return the version of an installed package."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "not installed"
 
 
 def _commit() -> str:

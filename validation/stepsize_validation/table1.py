@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
+from scipy.linalg import block_diag
 
 from stepsize_opt import BernQ, Identity, LayerWise, RandK, Sketch
 from stepsize_opt.goals import GoalName
@@ -35,8 +36,8 @@ _NOTES = {
     8: "the printed form holds only for a diagonal L",
     11: "the printed form has d for dᵢ in L̃ᵢ, or lacks the power 1/d for one layer",
 }
-# Row of the printed table, method, sketch by name, stepsize by name, structure, goal.
-_Asked: TypeAlias = tuple[int | None, str, tuple[str, Sketch], str, Structure, GoalName]
+# Row of the printed table, method, sketch by name, stepsize by name, structure.
+_Asked: TypeAlias = tuple[int | None, str, tuple[str, Sketch], str, Structure]
 _COLUMNS = ("row", "method", "sketch", "stepsize", "floats", "descent", "printed", "share of limit", "note")
 
 
@@ -93,33 +94,31 @@ def communication_table(
     root = problem.direction(lambda B: power_of(B, -0.5))
     scalar = problem.direction(lambda B: np.eye(len(B)))
     asked: list[_Asked] = [
-        (1, "det-CGD1", identity, "γ L⁻¹", inverse, "paper"),
-        (2, "det-CGD1", identity, "γ diag⁻¹(L)", diagonal, "paper"),
-        (3, "det-CGD1", identity, "γ I", scalar, "paper"),
-        (4, "det-CGD1", rand_1, "γ I", scalar, "paper"),
-        (5, "det-CGD1", rand_1, "γ L⁻¹", inverse, "paper"),
-        (6, "det-CGD1", rand_1, "γ L^(-1/2)", root, "paper"),
-        (7, "det-CGD1", rand_1, "γ diag⁻¹(L)", diagonal, "paper"),
-        (8, "det-CGD1", rand_k, "γ diag⁻¹(L)", diagonal, "paper"),
-        (9, "det-CGD2", identity, "optimal", "full", "paper"),
-        (10, "det-CGD2", rand_1, "optimal", "full", "paper"),
-        (11, "det-CGD2", rand_k, "optimal", "full", "paper"),
-        (12, "det-CGD2", bernoulli, "optimal", "full", "paper"),
-        (13, "GD", identity, "γ I", "scalar", "paper"),
+        (1, "det-CGD1", identity, "γ L⁻¹", inverse),
+        (2, "det-CGD1", identity, "γ diag⁻¹(L)", diagonal),
+        (3, "det-CGD1", identity, "γ I", scalar),
+        (4, "det-CGD1", rand_1, "γ I", scalar),
+        (5, "det-CGD1", rand_1, "γ L⁻¹", inverse),
+        (6, "det-CGD1", rand_1, "γ L^(-1/2)", root),
+        (7, "det-CGD1", rand_1, "γ diag⁻¹(L)", diagonal),
+        (8, "det-CGD1", rand_k, "γ diag⁻¹(L)", diagonal),
+        (9, "det-CGD2", identity, "optimal", "full"),
+        (10, "det-CGD2", rand_1, "optimal", "full"),
+        (11, "det-CGD2", rand_k, "optimal", "full"),
+        (12, "det-CGD2", bernoulli, "optimal", "full"),
+        (13, "GD", identity, "γ I", "scalar"),
     ]
     compressed = [rand_1, bernoulli] if problem.k == (1,) * len(sizes) else [rand_1, rand_k, bernoulli]
-    goals: tuple[GoalName, ...] = ("paper", "descent")
-    optima: list[_Asked] = [
-        (None, "det-CGD1", sketch, "optimal", "full", goal) for goal in goals for sketch in compressed
-    ]
-    printed = problem.printed()
-    rows = []
-    for number, method, (name, sketch), stepsize, structure, goal in [*asked, *optima]:
-        algorithm = "det-CGD1" if method == "GD" else method
-        result = optimal_stepsize(problem.L, sketch, algorithm=algorithm, structure=structure, goal=goal, tol=tol)
-        rows.append(_row(number, method, name, stepsize, completed(result), printed.get(number or 0)))
+    optima: list[_Asked] = [(None, "det-CGD1", sketch, "optimal", "full") for sketch in compressed]
+    goals: dict[GoalName, list[_Asked]] = {"paper": asked + optima, "descent": optima}
+    printed, rows = problem.printed(), []
+    for goal, chosen in goals.items():
+        for number, method, (name, sketch), stepsize, structure in chosen:
+            algorithm = "det-CGD1" if method == "GD" else method
+            result = optimal_stepsize(problem.L, sketch, algorithm=algorithm, structure=structure, goal=goal, tol=tol)
+            rows.append(_row(number, method, name, stepsize, completed(result), printed.get(number or 0)))
     title = f"Table 1, layers {sizes}, k = {problem.k}, q = {tuple(map(float, problem.q))}"
-    ordered = best_first(rows, lambda row: (goals.index(row.goal), row.floats))
+    ordered = best_first(rows, lambda row: (row.goal != "paper", row.floats))
     return Table(tuple(ordered), _COLUMNS, title, unit="2Δ⁰/ε²")
 
 
@@ -131,27 +130,16 @@ def _row(number: int | None, method: str, sketch: str, stepsize: str, result: An
     # of a matrix of condition 10⁶.
     differs = printed is not None and abs(floats - printed) > (1e-9 + 2.0 * max(result.gap, 0.0)) * floats
     note = _NOTES.get(number or 0, "") if differs else ""
-    return Row(
-        goal=result.goal,
-        method=method,
-        stepsize=stepsize,
-        sketch=sketch,
-        k=sent,
-        rate=result.rate,
-        rounds=1.0 / result.rate,
-        floats=floats,
-        share_of_limit=result.efficiency,
-        gap=result.gap,
-        status=result.status,
-        result=result,
-        more={
-            "row": number,
-            "descent": sent / result.descent_rate,
-            "printed": printed,
-            "differs": differs,
-            "note": note,
-        },
-    )
+    more = {
+        "row": number,
+        "descent": sent / result.descent_rate,
+        "printed": printed,
+        "differs": differs,
+        "note": note,
+    }
+    own = {**result.columns(), "sketch": sketch}
+    words = {"goal": result.goal, "method": method, "stepsize": stepsize}
+    return Row(**words, rate=result.rate, rounds=1.0 / result.rate, floats=floats, more=more, **own)
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,7 +153,7 @@ class _Problem:
     q: Vector
 
     def direction(self, W: Callable[[Matrix], Matrix]) -> Direction:
-        return Direction(_diagonal_blocks([W(block) for block in self.blocks]), self.sizes)
+        return Direction(block_diag(*(W(block) for block in self.blocks)), self.sizes)
 
     def printed(self) -> dict[int, float]:
         """Return the closed forms of the paper by row: its column for layers, or for one layer its general column."""
@@ -225,7 +213,8 @@ def _read(L: Any, layers: Any, k: Any, q: Any) -> _Problem:
         msg = f"layers {sizes} add up to {sum(sizes)}, but L is {d}×{d}"
         raise ValueError(msg)
     blocks = [np.asarray(smoothness[part, part]) for part in block_slices(sizes)]
-    if not np.array_equal(smoothness, _diagonal_blocks(blocks)):
+    joined: Any = block_diag(*blocks)
+    if not np.array_equal(smoothness, joined):
         msg = f"L must be block-diagonal with blocks of sizes {sizes}; use layers=None for a general L"
         raise ValueError(msg)
     check_positive_definite("L", smoothness, SMOOTHNESS_REMEDY)
@@ -241,14 +230,6 @@ def _read(L: Any, layers: Any, k: Any, q: Any) -> _Problem:
 def _rand(sizes: Sequence[int], k: Sequence[int]) -> Sketch:
     layers = [RandK(size, one) for size, one in zip(sizes, k, strict=True)]
     return layers[0] if len(layers) == 1 else LayerWise(layers)
-
-
-def _diagonal_blocks(blocks: Sequence[Matrix]) -> Matrix:
-    sizes = [len(block) for block in blocks]
-    out = np.zeros((sum(sizes), sum(sizes)))
-    for part, block in zip(block_slices(sizes), blocks, strict=True):
-        out[part, part] = block
-    return out
 
 
 def _row_five(B: Matrix) -> Matrix:

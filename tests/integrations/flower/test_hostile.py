@@ -150,6 +150,14 @@ def test_a_loss_at_y_beyond_the_bound_rejects_y(loss: Any, f: Federated) -> None
     assert not result.arrays["x"].numpy().any()
 
 
+def test_a_weight_beyond_the_bound_does_not_set_the_means_of_the_evaluation(f: Federated) -> None:
+    """Its metrics alone were the means of all."""
+    change = metrics(weight=1e300, accuracy=1.0)
+    result = shared_run(f, lambda app: Hostile(app, change, "evaluate"), missing="reweight", evaluate=True)
+    assert result.evaluate_metrics_clientapp[ROUNDS]["clients"] == N - 1
+    assert "accuracy" not in result.evaluate_metrics_clientapp[ROUNDS]
+
+
 @pytest.mark.parametrize("change", [metrics(loss=None), metrics(loss=[1.0]), lambda content: Error(1, "gone")])
 def test_a_client_without_a_loss_at_y_is_left_out_of_f(change: Change, f: Federated) -> None:
     """The others check every second round, in which x goes on from the one before."""

@@ -15,7 +15,7 @@ Families (rand-k sends k = max(1, ⌊d/4⌋) floats):
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -277,10 +277,6 @@ class Plan:
     def quick() -> Plan:
         """Return a plan of half a minute: three small sizes."""
         return Plan(BenchSettings(time_limit=10.0), sizes=(5, 10, 20), native_sizes=(), kind_size=None, data=False)
-
-    def with_sizes(self, sizes: Sequence[int]) -> Plan:
-        """Return the same plan with these sizes for every solver, and no others in the size family."""
-        return replace(self, sizes=tuple(sorted(set(sizes))), native_sizes=())
 
     def tasks(self) -> list[Task]:
         """List all runs, small sizes first and the native solver first, so that a partial result can be read."""

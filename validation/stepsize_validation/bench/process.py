@@ -19,9 +19,9 @@ from typing import IO, Any
 from stepsize_opt.saving import json_text
 from stepsize_solvers import available_solvers
 from stepsize_validation.bench.plan import BenchSettings, Plan, Task
-from stepsize_validation.bench.results import RESULTS_FILE, Results, environment, open_results, rounded
+from stepsize_validation.bench.results import RESULTS_FILE, Results, open_results, rounded
 from stepsize_validation.bench.worker import unavailable_status
-from stepsize_validation.origin import origin
+from stepsize_validation.origin import environment, origin
 
 WORKER = (sys.executable, "-m", "stepsize_validation.bench.worker")
 # Loading the libraries and building the problem takes seconds, on a busy machine some tens of them.
@@ -32,6 +32,7 @@ _WALL_FACTOR = 6.0
 # Linux count processor time in ticks, too coarse for solves of a millisecond.)
 _READ_EVERY = 0.5
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS")
+_PACKAGES = ("numpy", "scipy", "cvxpy", "clarabel", "scs", "mosek")
 # What allocators print before they abort: Rust, C++, Python, OpenBLAS and the C library.
 _OUT_OF_MEMORY = ("memory allocation of", "bad_alloc", "MemoryError", "tried to allocate", "Cannot allocate memory")
 
@@ -49,7 +50,7 @@ def run_benchmark(
     as it ends, so that a killed benchmark continues.  Raises ValueError when the folder has results of another
     environment or other settings.
     """
-    fresh = Results(plan.settings, environment(), [], origin(f"stepsize-opt bench, {plan}"))
+    fresh = Results(plan.settings, environment(_PACKAGES), [], origin(f"stepsize-opt bench, {plan}"))
     results = open_results(folder, fresh, resume)
     reasons = {entry.name: entry.reason for entry in available_solvers() if entry.reason is not None}
     finished = {(run["problem"], run["label"]) for run in results.runs}
@@ -78,16 +79,15 @@ def _not_run(task: Task, runs: list[dict[str, Any]], reasons: dict[str, str]) ->
             status, message = "skipped", f"{run['run_status']} at d={run['d']}"
     if not status:
         return None
-    return {**task.row, "run_status": status, "run_message": message, "base_mb": 0.0, "rungs": [], "elapsed": 0.0}
+    return {**task.row, "run_status": status, "run_message": message, "base_mb": 0.0, "rungs": []}
 
 
 def run_task(task: Task, settings: BenchSettings) -> dict[str, Any]:
     """Run a task in a process of its own and return its row of the results.
 
     ``run_status`` is done, time limit, memory limit, crashed, no licence, not installed or unsupported; ``rungs`` has
-    what was measured until then, ``base_mb`` the memory of the libraries, ``elapsed`` all the time of the process.
+    what was measured until then, ``base_mb`` the memory of the libraries.
     """
-    began = time.perf_counter()
     request = json_text({"task": asdict(task), "settings": asdict(settings)})
     variables = {**os.environ, **dict.fromkeys(_THREAD_VARIABLES, str(settings.threads))}
     # The other process measures this very code: it looks for modules where this one does.
@@ -113,7 +113,7 @@ def run_task(task: Task, settings: BenchSettings) -> dict[str, Any]:
         if row["run_status"] == "crashed":
             complaints.seek(0)
             row |= _cause(process.returncode, complaints.read())
-    return {**row, "elapsed": time.perf_counter() - began}
+    return row
 
 
 def _listen(process: subprocess.Popen[str], request: str, settings: BenchSettings, row: dict[str, Any]) -> None:

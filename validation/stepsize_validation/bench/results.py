@@ -6,21 +6,16 @@ The first line of the file has its stamp, the settings and the environment, ever
 from __future__ import annotations
 
 import json
-import os
-import platform
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from stepsize_opt import __version__
 from stepsize_opt.saving import json_text, write_text
 from stepsize_solvers.conic.backends import FINEST_ACCURACY
 from stepsize_validation.bench.plan import NATIVE, BenchSettings
-from stepsize_validation.origin import processor
 
 # A DataFrame or Series of pandas, whose own annotations call a choice of rows either of the two.
 Frame = Any
@@ -30,7 +25,6 @@ _SLOPE_SIZES = 3
 NOTHING = "–"
 _RUN = ["problem", "label"]
 _MACHINE = ("machine", "processor", "cores")
-_PACKAGES = ("numpy", "scipy", "cvxpy", "clarabel", "scs", "mosek")
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,18 +107,6 @@ def _check_same_conditions(path: Path, found: Results, fresh: Results) -> None:
 def rounded(value: Any) -> Any:
     """Round floats to six significant digits: timings have no more, and files stay small."""
     return json.loads(json_text(value), parse_float=lambda digits: float(f"{float(digits):.6g}"))
-
-
-def environment() -> dict[str, str]:
-    """Return versions and the kind of machine."""
-    out = {"python": platform.python_version(), "machine": platform.machine(), "processor": processor()}
-    out |= {"cores": str(os.cpu_count()), "stepsize-opt": __version__}
-    for package in _PACKAGES:
-        try:
-            out[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            out[package] = "not installed"
-    return out
 
 
 def within(rungs: Frame, gap: float) -> Frame:

@@ -144,10 +144,9 @@ def judge(problem: NodeProblem, outcome: Outcome, tol: float) -> dict[str, Any]:
     """Return what a solver claims of its point, and what is proved after a repair; None for what is not.
 
     raw_violation: how far outside the point is, as a fraction of D; rate: det(D)^{1/d} of the repaired point; gap: its
-    certified gap; certify: elapsed seconds of repair and certificate.  ``tol`` is the gap at which the certificate may
+    certified gap.  ``tol`` is the gap at which the certificate may
     stop improving.
     """
-    began = time.perf_counter()
     violation = rate = gap = None
     X = outcome.X
     if X is not None and np.all(np.isfinite(X)):
@@ -166,7 +165,6 @@ def judge(problem: NodeProblem, outcome: Outcome, tol: float) -> dict[str, Any]:
         "raw_violation": violation,
         "rate": rate,
         "gap": gap,
-        "certify": time.perf_counter() - began,
     }
 
 
@@ -182,7 +180,7 @@ def _call(problem: ClientsProblem, task: Task, tol: float) -> DistributedResult 
 
 def _read(result: DistributedResult | RuntimeError) -> dict[str, Any]:
     """Return what ``judge`` does for the result of a whole call."""
-    proof = {"closed_form": False, "raw_violation": None, "certify": 0.0}
+    proof = {"closed_form": False, "raw_violation": None}
     if isinstance(result, RuntimeError):
         claims = _claims(Status.SOLVER_ERROR.value, str(result), SolverStats(""))
         return {**claims, **proof, "compile": 0.0, "rate": None, "gap": None}
@@ -195,7 +193,7 @@ def _claims(status: str, message: str, stats: SolverStats) -> dict[str, Any]:
     if "MemoryError" in message:
         raise MemoryError(message)
     first_line = message.splitlines()[0] if message else ""
-    return {"status": status, "message": first_line, "iterations": stats.num_iters, "setup": stats.setup_time or 0.0}
+    return {"status": status, "message": first_line, "setup": stats.setup_time or 0.0}
 
 
 def _finite(value: float) -> float | None:

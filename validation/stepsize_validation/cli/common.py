@@ -21,6 +21,7 @@ from stepsize_opt.saving import atomic_write, json_text
 from stepsize_solvers.programs import Status
 from stepsize_validation.cli.files import load_matrix
 from stepsize_validation.cli.options import REG
+from stepsize_validation.data import federated_logistic, load_dataset, logistic_regression, split
 
 EXIT_OPTIMAL, EXIT_INACCURATE, EXIT_INPUT, EXIT_SOLVER, EXIT_INTERRUPTED = 0, 1, 2, 3, 130
 OUTPUTS = (".npz", ".json", ".npy", ".csv")
@@ -66,17 +67,11 @@ def load_problem(args: argparse.Namespace) -> Any:
 
 
 def load_objective(args: argparse.Namespace) -> Any:
-    """Return logistic regression on a data set."""
-    from stepsize_validation.data import load_dataset, logistic_regression
-
-    return logistic_regression(load_dataset(args.data), args.reg, args.penalty)
-
-
-def load_clients(args: argparse.Namespace) -> Any:
-    """Return the objective of clients that share the rows of a data set, shuffled, in equal parts."""
-    from stepsize_validation.data import federated_logistic, load_dataset, split
-
-    parts = split(load_dataset(args.data), args.clients, np.random.default_rng(args.seed or 0))
+    """Return logistic regression on a data set; --clients share its rows, shuffled, in equal parts."""
+    data = load_dataset(args.data)
+    if getattr(args, "clients", None) is None:
+        return logistic_regression(data, args.reg, args.penalty)
+    parts = split(data, args.clients, np.random.default_rng(args.seed or 0))
     return federated_logistic(parts, args.reg, args.penalty)
 
 

@@ -13,11 +13,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from stepsize_opt import certify, compare, optimal_stepsize, parse_sketch
+from stepsize_opt import Sketch, certify, compare, optimal_stepsize, parse_sketch
+from stepsize_opt.problems import Infimum, LogisticRegression, find_infimum
 from stepsize_opt.tables import Row, Table, best_first
 from stepsize_solvers.programs import Matrix, Vector
 from stepsize_validation.cli.common import (
@@ -30,12 +31,10 @@ from stepsize_validation.cli.common import (
     progress,
     reported,
 )
-from stepsize_validation.cli.options import add, positive, seed, whole
-
-if TYPE_CHECKING:
-    from stepsize_opt import Sketch
-    from stepsize_opt.problems import Infimum, LogisticRegression
-    from stepsize_validation.runs import RateCheck, Run
+from stepsize_validation.cli.options import add, command, positive, seed, whole
+from stepsize_validation.data import load_dataset, logistic_regression
+from stepsize_validation.figures import file_pyplot, save_figure
+from stepsize_validation.runs import RateCheck, Run, check_rate, run
 
 _LEVELS = {"1e-2": 1e-2, "1e-4": 1e-4, "1e-6": 1e-6}
 _ROUNDING = 1e-12  # of f − f*
@@ -43,18 +42,10 @@ _CGD, _CLOSED, _PAPER, _OPTIMAL = "γ I", "best closed form", "optimal D of (3)"
 _CLOSED_FORMS = ("γ diag⁻¹(L)", "γ L⁻¹", "γ L^(-1/2)", "det-CGD2")
 _COLOURS = {_CGD: "#888888", _CLOSED: "#d98c21", _PAPER: "#6baed6", _OPTIMAL: "#08519c"}
 
-_EXAMPLES = """examples:
-  stepsize-opt demo
-  stepsize-opt demo --data digits --sketch bernq:0.5 --figure demo.png
-  stepsize-opt demo --iterations 500 --seeds 4 --json
-"""
-
 
 def add_parsers(commands: Any) -> None:
     """Register the command."""
-    demo = commands.add_parser(
-        "demo", help="solve on embedded data, run det-CGD, compare with the predicted rate", epilog=_EXAMPLES
-    )
+    demo = command(commands, "demo", _demo)
     demo.add_argument("--data", default="breast_cancer", help="data set (default: %(default)s)")
     demo.add_argument("--reg", type=positive, default=0.01, help="λ of the ridge (default: %(default)s)")
     demo.add_argument("--sketch", default="randk:10%", help="sketch (default: randk:10%%)")
@@ -62,7 +53,6 @@ def add_parsers(commands: Any) -> None:
     demo.add_argument("--seeds", type=whole, default=8, help="independent runs (default: %(default)s)")
     demo.add_argument("--seed", type=seed, default=0, help="random seed (default: %(default)s)")
     add(demo, "--figure", "--json")
-    demo.set_defaults(run=_demo)
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +61,7 @@ class Outcome:
     checked on it, and f − f* after 0, 1, … rounds of each seed.
     """
 
-    names: tuple[str, ...]
+    names: list[str]
     row: Row
     record: Run
     checks: dict[str, RateCheck]
@@ -102,9 +92,13 @@ class Outcome:
 
 
 def _demo(args: argparse.Namespace) -> int:
-    from stepsize_opt.problems import find_infimum
-    from stepsize_validation.data import load_dataset, logistic_regression
+    """Solve on embedded data, run det-CGD, compare with the predicted rate.
 
+    examples:
+      stepsize-opt demo
+      stepsize-opt demo --data digits --sketch bernq:0.5 --figure demo.png
+      stepsize-opt demo --iterations 500 --seeds 4 --json
+    """
     check_output("--figure", args.figure, FIGURES)
     data = load_dataset(args.data)
     objective = logistic_regression(data, args.reg, "ridge")
@@ -120,12 +114,9 @@ def _demo(args: argparse.Namespace) -> int:
     drawn = {name: next(one for one in outcomes if name in one.names) for name in (_CGD, _PAPER, _OPTIMAL)}
     reached = [name for name, level in _LEVELS.items() if drawn[_OPTIMAL].floats_to(level) < math.inf]
     level = _LEVELS[reached[-1]] if reached else 0.0
-    closed = [
-        replace(one, names=tuple(name for name in one.names if name in _CLOSED_FORMS))
-        for one in outcomes
-        if set(one.names) & set(_CLOSED_FORMS)
-    ]
-    drawn[_CLOSED] = min(closed, key=lambda one: (one.floats_to(level), one.median[-1]))
+    closed = [one for one in outcomes if set(one.names) & set(_CLOSED_FORMS)]
+    best = min(closed, key=lambda one: (one.floats_to(level), one.median[-1]))
+    drawn[_CLOSED] = replace(best, names=[name for name in best.names if name in _CLOSED_FORMS])
     title = f"{data.name} (m = {data.m}, d = {data.d}), ridge λ = {args.reg:g}, {sketch}"
     if args.figure is not None:
         with reported(args.figure), progress("drawing"):
@@ -155,30 +146,28 @@ def _rows(L: Matrix, sketch: Sketch) -> list[Row]:
     return best_first(rows, lambda row: row.rounds)
 
 
-def _without_repetition(rows: Sequence[Row]) -> list[tuple[tuple[str, ...], Row]]:
+def _without_repetition(rows: Sequence[Row]) -> list[tuple[list[str], Row]]:
     """Return the rows that have a D of their own, each with the names of all that have the same method and D."""
-    own: list[tuple[tuple[str, ...], Row]] = []
+    own: list[tuple[list[str], Row]] = []
     for row in rows:
         # The γ of a direction is certified to 1e-12 or so; different choices differ in the first digits.
-        same = [
-            i
-            for i, (_, other) in enumerate(own)
+        alike = (
+            names
+            for names, other in own
             if other.method == row.method and np.allclose(other.result.D, row.result.D, rtol=1e-6, atol=0.0)
-        ]
-        if same:
-            names, first = own[same[0]]
-            own[same[0]] = (*names, row.stepsize), first
+        )
+        same = next(alike, None)
+        if same is None:
+            own.append(([row.stepsize], row))
         else:
-            own.append(((row.stepsize,), row))
+            same.append(row.stepsize)
     return own
 
 
 def _outcome(
-    names: tuple[str, ...], row: Row, objective: LogisticRegression, infimum: Infimum, args: argparse.Namespace
+    names: list[str], row: Row, objective: LogisticRegression, infimum: Infimum, args: argparse.Namespace
 ) -> Outcome:
     """Run one stepsize and check its guarantees; Theorem 1 is about stepsizes that satisfy its condition."""
-    from stepsize_validation.runs import check_rate, run
-
     record = run(objective, row.result, iterations=args.iterations, seeds=args.seeds, seed=args.seed)
     checks = {"descent_metric": check_rate(record, infimum, goal="descent")}
     if row.result.satisfies_condition:
@@ -199,8 +188,6 @@ def _verdicts(outcomes: Iterable[Outcome]) -> list[str]:
 
 def _draw(path: Path, title: str, drawn: Mapping[str, Outcome], objective: LogisticRegression) -> None:
     """Draw f − f* against floats: the median and the range over the seeds, and what is proved of γI and the best D."""
-    from stepsize_validation.figures import file_pyplot, save_figure
-
     figure, axis = file_pyplot().subplots(figsize=(7.0, 4.4), layout="constrained")
     L, M = objective.smoothness(), objective.strong_convexity()
     for name, colour in _COLOURS.items():

@@ -13,6 +13,7 @@ from stepsize_opt.clients.api import SEEDS, optimal_distributed_stepsize
 from stepsize_opt.goals import CLIENT_GOALS
 from stepsize_opt.inputs.matrices import read_matrix
 from stepsize_opt.planning import compare_distributed
+from stepsize_opt.problems import find_federated_infimum
 from stepsize_validation.cli.common import (
     OUTPUTS,
     answer,
@@ -20,36 +21,18 @@ from stepsize_validation.cli.common import (
     check_source,
     exit_code,
     finish,
-    load_clients,
+    load_objective,
     progress,
 )
 from stepsize_validation.cli.files import load_matrix
-from stepsize_validation.cli.options import MATRIX, SOLVER, add, values
+from stepsize_validation.cli.options import MATRIX, SOLVER, add, command, values
 
-_EXAMPLES = """examples:
-  stepsize-opt solve-distributed L1.npy L2.npy --sketch randk:8 \\
-      --initial-gap 0.7 --delta-inf 0.01 -o D.npz
-  stepsize-opt solve-distributed L1.npy L2.npy --sketch randk:8 \\
-      --sketch randk:2 --initial-gap 0.7 --delta-inf 0.01
-  stepsize-opt solve-distributed --data breast_cancer --clients 5 \\
-      --sketch randk:1 --compare
-  stepsize-opt solve-distributed --data breast_cancer --clients 5 \\
-      --sketch randk:1 --seeds shared --goal descent
-
-With --data, f(x⁰) − f^inf and f^inf − (1/n)Σfᵢ^inf are found by minimising
-the functions, unless given.
-
-exit codes: 0 optimal, 1 certified gap above --tol or K too small, 2 mistake in
-the input, 3 solver cannot run
-"""
 _QUESTION = ("--iterations", "--algorithm", "--structure", "--seeds", "--goal")
 
 
 def add_parsers(commands: Any) -> None:
     """Register ``solve-distributed``."""
-    parser = commands.add_parser(
-        "solve-distributed", help="the best D and the smallest K for n clients", epilog=_EXAMPLES
-    )
+    parser = command(commands, "solve-distributed", _solve_distributed)
     parser.add_argument(
         "matrices", nargs="*", type=Path, help="smoothness matrix of each client: .npy, .npz, .csv or .mtx"
     )
@@ -67,13 +50,11 @@ def add_parsers(commands: Any) -> None:
     parser.add_argument("--compare", action="store_true", help="a table of shared seeds, DCGD, DCGD-mat and det-CGD")
     add(parser, *SOLVER, "--output", "--json", "--verbose", "--quiet")
     fixed = {name: parser.get_default(name.removeprefix("--")) for name in ("--output", *_QUESTION)}
-    parser.set_defaults(run=_solve_distributed, fixed=fixed)
+    parser.set_defaults(fixed=fixed)
 
 
 def _problem(args: argparse.Namespace) -> dict[str, Any]:
     """Return the clients' matrices and the gaps; those that are not given are found for the clients of a data set."""
-    from stepsize_opt.problems import find_federated_infimum
-
     gaps = values(args, "--initial-gap", "--delta-inf")
     missing = [name for name, value in gaps.items() if value is None]
     if args.matrices:
@@ -85,7 +66,7 @@ def _problem(args: argparse.Namespace) -> dict[str, Any]:
     if args.clients is None:
         msg = "--clients is needed with --data: the number of clients that share its rows"
         raise ValueError(msg)
-    objective = load_clients(args)
+    objective = load_objective(args)
     if missing:
         infimum = find_federated_infimum(objective)
         start = float(objective.value(np.zeros((1, objective.d)))[0])
@@ -96,6 +77,24 @@ def _problem(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _solve_distributed(args: argparse.Namespace) -> int:
+    r"""Find the best D and the smallest K for n clients.
+
+    examples:
+      stepsize-opt solve-distributed L1.npy L2.npy --sketch randk:8 \
+          --initial-gap 0.7 --delta-inf 0.01 -o D.npz
+      stepsize-opt solve-distributed L1.npy L2.npy --sketch randk:8 \
+          --sketch randk:2 --initial-gap 0.7 --delta-inf 0.01
+      stepsize-opt solve-distributed --data breast_cancer --clients 5 \
+          --sketch randk:1 --compare
+      stepsize-opt solve-distributed --data breast_cancer --clients 5 \
+          --sketch randk:1 --seeds shared --goal descent
+
+    With --data, f(x⁰) − f^inf and f^inf − (1/n)Σfᵢ^inf are found by minimising
+    the functions, unless given.
+
+    exit codes: 0 optimal, 1 certified gap above --tol or K too small, 2 mistake in
+    the input, 3 solver cannot run
+    """
     given = [name for name, value in args.fixed.items() if getattr(args, name.removeprefix("--")) != value]
     if args.compare and given:
         msg = f"--compare shows a fixed set of methods and does not go with {', '.join(given)}"

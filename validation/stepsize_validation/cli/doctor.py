@@ -14,32 +14,20 @@ from typing import Any
 from stepsize_opt import __version__
 from stepsize_solvers import available_solvers
 from stepsize_validation.cli.common import EXIT_OPTIMAL, print_columns, print_json
-from stepsize_validation.cli.options import add
+from stepsize_validation.cli.options import add, command
 from stepsize_validation.data import DATA_VARIABLE
+from stepsize_validation.origin import version_of
 
 
 def add_parsers(commands: Any) -> None:
     """Register the command."""
-    parser = commands.add_parser(
-        "doctor",
-        help="what is installed, licences, BLAS, threads, versions",
-        epilog="examples:\n  stepsize-opt doctor\n  stepsize-opt doctor --json",
-    )
-    add(parser, "--json")
-    parser.set_defaults(run=_doctor)
-
-
-def _version(package: str) -> str:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return "not installed"
+    add(command(commands, "doctor", _doctor), "--json")
 
 
 def _packages() -> dict[str, str]:
     """Return the version of every package that the project and its extras need."""
     required = [re.split(r"[\[<>=; ]", line)[0] for line in metadata.requires("stepsize-opt") or []]
-    return {name: _version(name) for name in dict.fromkeys(required) if name != "stepsize-opt"}
+    return {name: version_of(name) for name in dict.fromkeys(required) if name != "stepsize-opt"}
 
 
 def _known(value: object) -> str | int | None:
@@ -72,6 +60,12 @@ def _report() -> dict[str, Any]:
 
 
 def _doctor(args: argparse.Namespace) -> int:
+    """Show what is installed: packages, licences, BLAS, threads, versions.
+
+    examples:
+      stepsize-opt doctor
+      stepsize-opt doctor --json
+    """
     report = _report()
     if args.json:
         print_json(report)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import inspect
 import math
 import re
 from collections.abc import Callable
@@ -31,50 +32,44 @@ class Parser(argparse.ArgumentParser):
         raise ValueError(msg)
 
 
+def command(commands: Any, name: str, run: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
+    """Register a command: the first line of its function's docstring is its help, the rest its epilog."""
+    line, _, more = inspect.cleandoc(run.__doc__ or "").partition("\n\n")
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name, help=line[0].lower() + line[1:].rstrip("."), epilog=more
+    )
+    parser.set_defaults(run=run)
+    return parser
+
+
 def _expected(what: str, text: str) -> NoReturn:
     msg = f"expected {what}, got {text!r}"
     raise argparse.ArgumentTypeError(msg)
 
 
-def _number(text: str) -> float:
-    """Return the number, or NaN, which no range contains."""
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
+def _reader(what: str, read: Callable[[str], float], allowed: Callable[[float], bool]) -> Callable[[str], Any]:
+    """Return a type of argparse for the numbers that are allowed."""
+
+    def number(text: str) -> float:
+        try:
+            value = read(text)
+        except ValueError:
+            value = math.nan  # which no range contains
+        return value if allowed(value) else _expected(what, text)
+
+    return number
 
 
-def positive(text: str) -> float:
-    """Return a finite positive number."""
-    value = _number(text)
-    return value if 0.0 < value < math.inf else _expected("a finite positive number", text)
-
-
-def nonnegative(text: str) -> float:
-    """Return a finite number of at least 0."""
-    value = _number(text)
-    return value if 0.0 <= value < math.inf else _expected("a finite number of at least 0", text)
-
-
-def whole(text: str) -> int:
-    """Return a positive whole number."""
-    found = re.fullmatch(r" *0*([1-9]\d*) *", text)
-    return int(found[1]) if found else _expected("a positive whole number", text)
+positive = _reader("a finite positive number", float, lambda value: 0.0 < value < math.inf)
+nonnegative = _reader("a finite number of at least 0", float, lambda value: 0.0 <= value < math.inf)
+whole = _reader("a positive whole number", int, lambda value: value >= 1)
+seed = _reader("a whole number of at least 0", int, lambda value: value >= 0)
+processes = _reader("a positive whole number, or -1 for all cores", int, lambda value: value >= 1 or value == -1)
 
 
 def wholes(text: str) -> list[int]:
     """Return positive whole numbers with commas between them."""
     return [whole(part) for part in text.split(",")]
-
-
-def seed(text: str) -> int:
-    """Return a whole number of at least 0, which a generator starts from."""
-    return int(text) if text.isdecimal() else _expected("a whole number of at least 0", text)
-
-
-def processes(text: str) -> int:
-    """Return a number of processes, as joblib counts them."""
-    return -1 if text == "-1" else whole(text)
 
 
 def names(text: str) -> tuple[str, ...]:

@@ -15,7 +15,6 @@ from stepsize_validation.cli.common import (
     FIGURES,
     check_output,
     check_source,
-    load_clients,
     load_objective,
     print_json,
     progress,
@@ -23,27 +22,13 @@ from stepsize_validation.cli.common import (
     reported,
 )
 from stepsize_validation.cli.files import load_matrix
-from stepsize_validation.cli.options import MATRIX, SOLVER, add, names, positive, values, whole
-from stepsize_validation.figures import file_pyplot, save_figure
-
-_EXAMPLES = """examples:
-  stepsize-opt plan L.npy --budget 10 --epsilon2 1e-4 --initial-gap 0.7
-  stepsize-opt plan --data breast_cancer --clients 5 --budget 8 \\
-      --epsilon2 1e-4 --figure plan.png
-  stepsize-opt plan --data digits --reg 0.01 --rounds 1000 --epsilon2 1e-3 \\
-      --goal descent,euclidean --json
-
-With --data, f(x⁰) − f^inf and f^inf − (1/n)Σfᵢ^inf are found by minimising
-the functions, unless given.
-
-exit codes: 0 a method stays within the budget, 1 none does, 2 mistake in the
-input, 3 solver cannot run
-"""
+from stepsize_validation.cli.options import MATRIX, SOLVER, add, command, names, positive, values, whole
+from stepsize_validation.figures import grid, save_figure
 
 
 def add_parsers(commands: Any) -> None:
     """Register ``plan``."""
-    parser = commands.add_parser("plan", help="which method to run within a budget of floats", epilog=_EXAMPLES)
+    parser = command(commands, "plan", _plan)
     add(parser, *MATRIX, "--clients", "--seed")
     parser.add_argument("--budget", type=positive, help="floats that a client may send per round (default: d)")
     parser.add_argument("--total", type=positive, help="floats that all clients may send in all")
@@ -52,10 +37,24 @@ def add_parsers(commands: Any) -> None:
     add(parser, "--goal", choices=None, type=names, default=("descent",), help=several)
     add(parser, "--epsilon2", "--accuracy", "--initial-gap", "--delta-inf", "--strong-convexity")
     add(parser, "--figure", *SOLVER, "--json", "--quiet")
-    parser.set_defaults(run=_plan)
 
 
 def _plan(args: argparse.Namespace) -> int:
+    r"""Show which method to run within a budget of floats.
+
+    examples:
+      stepsize-opt plan L.npy --budget 10 --epsilon2 1e-4 --initial-gap 0.7
+      stepsize-opt plan --data breast_cancer --clients 5 --budget 8 \
+          --epsilon2 1e-4 --figure plan.png
+      stepsize-opt plan --data digits --reg 0.01 --rounds 1000 --epsilon2 1e-3 \
+          --goal descent,euclidean --json
+
+    With --data, f(x⁰) − f^inf and f^inf − (1/n)Σfᵢ^inf are found by minimising
+    the functions, unless given.
+
+    exit codes: 0 a method stays within the budget, 1 none does, 2 mistake in the
+    input, 3 solver cannot run
+    """
     check_output("--figure", args.figure, FIGURES)
     problem, budget = _problem(args), Budget(args.budget, args.total, args.rounds)
     goal = values(args, "--goal", "--epsilon2", "--accuracy", "--initial-gap", "--delta-inf")
@@ -78,9 +77,8 @@ def _plan(args: argparse.Namespace) -> int:
 
 def _draw(table: Table, path: Path) -> None:
     """Draw a panel for each goal."""
-    count = len(table.goals)
-    figure, axes = file_pyplot().subplots(1, count, figsize=(7.0 * count, 4.2), squeeze=False, layout="constrained")
-    for axis, goal in zip(axes.flat, table.goals, strict=True):
+    figure, axes = grid(len(table.goals), (7.0, 4.2))
+    for axis, goal in zip(axes, table.goals, strict=True):
         table.plot(axis, goal=goal)
     save_figure(figure, path, dpi=150)
 
@@ -89,9 +87,7 @@ def _problem(args: argparse.Namespace) -> Any:
     """Return L of the matrix file, or the objective on the data set."""
     check_source(args, files=args.matrix is not None)
     if args.matrix is None:
-        if args.clients is not None:
-            return load_clients(args)
-        if args.seed is not None:
+        if args.clients is None and args.seed is not None:
             msg = "--seed is that of the shuffle of --clients, which are not given"
             raise ValueError(msg)
         return load_objective(args)

@@ -32,50 +32,16 @@ from stepsize_validation.cli.common import (
     reported,
 )
 from stepsize_validation.cli.files import is_result, load_matrix
-from stepsize_validation.cli.options import MATRIX, ROUNDS, SOLVER, add, processes, values
-
-_SOLVE_EXAMPLES = f"""examples:
-  stepsize-opt solve L.npy --sketch randk:8 --output D.npz
-  stepsize-opt solve --data breast_cancer --reg 0.1 --sketch randk:25%
-  stepsize-opt solve L.mtx --sketch bernq:0.5@10,20 --structure block:10,20
-  stepsize-opt solve L.npy --sketch gaussian:4 --algorithm det-CGD2 -q -o D.csv
-  stepsize-opt solve L.npy --sketch randk:8 --goal descent --epsilon2 1e-4 \\
-      --initial-gap 0.7
-  stepsize-opt solve L.npy --sketch randk:8 --goal linear \\
-      --strong-convexity 0.01
-  stepsize-opt solve L.npy --sketch randk:8 --certificate D.cert.json
-
-{textwrap.fill(f"sketches: {sketch_forms()}", 79, break_long_words=False)}
-
-exit codes: 0 optimal, 1 certified gap above --tol, 2 mistake in the input,
-3 solver cannot run, 130 interrupted
-"""
-
-_CERTIFY_EXAMPLES = """examples:
-  stepsize-opt certify D.npy L.npy --sketch randk:8
-  stepsize-opt certify D.npz --data breast_cancer --reg 0.1 --json
-
-A file that 'solve' wrote (.npz) holds the sketch, algorithm, structure, goal
-and multiplier that it is for; options overrule it.  The gap of any other D is
-bounded by the limit; --solve compares it with the optimum.
-
-exit codes: 0 the guarantee is proved (with --solve or a saved D also the gap
-within --tol), 1 not, 2 mistake in the input
-"""
-
-_COMPARE_EXAMPLES = """examples:
-  stepsize-opt compare L.npy --sketch randk:8
-  stepsize-opt compare --data digits --reg 0.01 --sketch randk:4 --json
-  stepsize-opt compare --data digits --penalty ridge --sketch randk:4 \\
-      --goal linear
-"""
+from stepsize_validation.cli.options import MATRIX, ROUNDS, SOLVER, add, command, processes, values
 
 _QUESTION = ("--algorithm", "--structure", "--goal", "--momentum")
 
 
 def add_parsers(commands: Any) -> None:
     """Register the three commands."""
-    solve = commands.add_parser("solve", help="compute the optimal stepsize for L and a sketch", epilog=_SOLVE_EXAMPLES)
+    solve = command(commands, "solve", _solve)
+    forms = textwrap.fill(f"sketches: {sketch_forms()}", 79, break_long_words=False)
+    solve.epilog = f"{solve.epilog}\n\n{forms}"
     add(solve, *MATRIX)
     add(solve, "--sketch", required=True)
     add(solve, *_QUESTION, "--strong-convexity", *SOLVER, *ROUNDS, "--output", "--json", "--verbose", "--quiet")
@@ -83,27 +49,38 @@ def add_parsers(commands: Any) -> None:
     solve.add_argument(
         "--certificate", type=Path, help="write what proves D (.json), for 'python -m stepsize_opt.verify FILE'"
     )
-    solve.set_defaults(run=_solve)
 
-    checking = commands.add_parser("certify", help="check a stepsize matrix of your own", epilog=_CERTIFY_EXAMPLES)
+    checking = command(commands, "certify", _certify)
     checking.add_argument("stepsize", type=Path, help="the matrix D: .npy, .npz, .csv or .mtx")
     add(checking, *MATRIX, "--sketch", "--strong-convexity", "--momentum")
     add(checking, "--algorithm", "--structure", "--goal", default=None)
     checking.add_argument("--solve", action="store_true", help="solve the problem, for the gap to the optimum")
     add(checking, *SOLVER, "--json", "--verbose", "--quiet")
-    checking.set_defaults(run=_certify)
 
-    comparing = commands.add_parser(
-        "compare", help="both optima and the paper's choices of D", epilog=_COMPARE_EXAMPLES
-    )
+    comparing = command(commands, "compare", _compare)
     add(comparing, *MATRIX)
     add(comparing, "--sketch", required=True)
     add(comparing, "--goal", choices=GOAL_NAMES)
     add(comparing, "--strong-convexity", *SOLVER, "--json", "--verbose", "--quiet")
-    comparing.set_defaults(run=_compare)
 
 
 def _solve(args: argparse.Namespace) -> int:
+    r"""Compute the optimal stepsize for L and a sketch.
+
+    examples:
+      stepsize-opt solve L.npy --sketch randk:8 --output D.npz
+      stepsize-opt solve --data breast_cancer --reg 0.1 --sketch randk:25%
+      stepsize-opt solve L.mtx --sketch bernq:0.5@10,20 --structure block:10,20
+      stepsize-opt solve L.npy --sketch gaussian:4 --algorithm det-CGD2 -q -o D.csv
+      stepsize-opt solve L.npy --sketch randk:8 --goal descent --epsilon2 1e-4 \
+          --initial-gap 0.7
+      stepsize-opt solve L.npy --sketch randk:8 --goal linear \
+          --strong-convexity 0.01
+      stepsize-opt solve L.npy --sketch randk:8 --certificate D.cert.json
+
+    exit codes: 0 optimal, 1 certified gap above --tol, 2 mistake in the input,
+    3 solver cannot run, 130 interrupted
+    """
     check_output("--certificate", args.certificate, (".json",))
     check_output("--output", args.output, OUTPUTS)
     L = load_problem(args)
@@ -143,6 +120,19 @@ def _print_more(result: StepsizeResult, rounds: dict[str, Any], *, saved: bool) 
 
 
 def _certify(args: argparse.Namespace) -> int:
+    """Check a stepsize matrix of your own.
+
+    examples:
+      stepsize-opt certify D.npy L.npy --sketch randk:8
+      stepsize-opt certify D.npz --data breast_cancer --reg 0.1 --json
+
+    A file that 'solve' wrote (.npz) holds the sketch, algorithm, structure, goal
+    and multiplier that it is for; options overrule it.  The gap of any other D is
+    bounded by the limit; --solve compares it with the optimum.
+
+    exit codes: 0 the guarantee is proved (with --solve or a saved D also the gap
+    within --tol), 1 not, 2 mistake in the input
+    """
     saved = StepsizeResult.load(args.stepsize) if is_result(args.stepsize) else None
     D = load_matrix(args.stepsize, "D") if saved is None else saved
     if saved is None and args.sketch is None:
@@ -173,6 +163,14 @@ def _certify(args: argparse.Namespace) -> int:
 
 
 def _compare(args: argparse.Namespace) -> int:
+    r"""Compare both optima and the paper's choices of D.
+
+    examples:
+      stepsize-opt compare L.npy --sketch randk:8
+      stepsize-opt compare --data digits --reg 0.01 --sketch randk:4 --json
+      stepsize-opt compare --data digits --penalty ridge --sketch randk:4 \
+          --goal linear
+    """
     L = load_problem(args)
     sketch = parse_sketch(args.sketch, L.shape[0])
     solver = values(args, *SOLVER, "--verbose")

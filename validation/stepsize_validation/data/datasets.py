@@ -8,9 +8,7 @@ Files are looked up in the folder that the environment variable ``STEPSIZE_OPT_D
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -129,9 +127,8 @@ def load_dataset(name: str) -> Dataset:
     if name in EMBEDDED:
         return _embedded(name)
     path = _find(name)
-    datasets = _sklearn_datasets("reading svmlight files")
     with broken_is_value_error(path, "an svmlight file"):
-        A, labels = _read_svmlight(path, datasets.load_svmlight_file)
+        A, labels = _read_svmlight(path)
         if not np.isfinite(A.data).all():
             msg = "a feature is NaN or infinite"
             raise ValueError(msg)
@@ -139,28 +136,17 @@ def load_dataset(name: str) -> Dataset:
         return Dataset(path.name, sparse.csr_array(A), signs(labels))
 
 
-def _read_svmlight(path: Path, read: Callable[..., Any]) -> tuple[Any, Any]:
-    """Return what ``read``, scikit-learn's reader, makes of the file; the error names the first line that it refuses.
+def _read_svmlight(path: Path) -> tuple[Any, Any]:
+    """Return the rows and labels of the file.
 
-    Its own error quotes that line, and a file that was named by mistake may hold anything.
+    The reader's own error quotes a line, and a file that was named by mistake may hold anything.
     """
+    read = _sklearn_datasets("reading svmlight files").load_svmlight_file
     try:
         return read(str(path), n_features=_FEATURES.get(path.name))  # type: ignore[no-any-return]
-    except (ValueError, OverflowError) as error:
-        with path.open("rb") as file:
-            broken = next((number for number, line in enumerate(file, 1) if not _is_read(line, read)), None)
-        reason = str(error)
-        if broken is not None:
-            reason = f"line {broken} is not a label with pairs index:value of ascending indices behind it"
-    raise ValueError(reason)
-
-
-def _is_read(line: bytes, read: Callable[..., Any]) -> bool:
-    try:
-        read(BytesIO(line))
     except (ValueError, OverflowError):
-        return False
-    return True
+        msg = "each line must be a label with pairs index:value of ascending indices behind it"
+    raise ValueError(msg)
 
 
 def split(

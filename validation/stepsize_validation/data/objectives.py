@@ -89,10 +89,7 @@ def layered_logistic(data: Dataset, reg: float, layers: int) -> Layered:
     >>> layered_logistic(load_dataset("breast_cancer"), 0.1, 4).sizes
     (8, 7, 7, 8)
     """
-    if not 1 <= layers <= data.d:
-        msg = f"layers must be from 1 to the number of features, {data.d}; got {layers}"
-        raise ValueError(msg)
-    bounds = np.linspace(0, data.d, layers + 1).round().astype(int)
+    bounds = np.linspace(0, data.d, whole_number("layers", layers, high=data.d) + 1).round().astype(int)
     return Layered(tuple(logistic_regression(data.columns(int(a), int(b)), reg) for a, b in pairwise(bounds)))
 
 

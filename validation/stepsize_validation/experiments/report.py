@@ -6,24 +6,21 @@ its output folder.
 
 from __future__ import annotations
 
-import platform
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
 from pathlib import Path
 
 import pandas as pd
 
-from stepsize_opt import __version__
 from stepsize_opt.saving import json_text, write_text
 from stepsize_validation.experiments import clients, layers, limit, rand_one, rand_tau, sensitivity, versus
 from stepsize_validation.experiments.spec import Experiment, Plan, Tables
 from stepsize_validation.experiments.sweep import sweep
 from stepsize_validation.experiments.tables import all_hold, compared
 from stepsize_validation.figures import file_pyplot
-from stepsize_validation.origin import origin
+from stepsize_validation.origin import environment, origin
 
 _MODULES = (rand_one, rand_tau, clients, layers, limit, versus, sensitivity)
 EXPERIMENTS: dict[str, Experiment] = {module.EXPERIMENT.name: module.EXPERIMENT for module in _MODULES}
@@ -85,8 +82,7 @@ def reproduce(
         _write(experiment, tables[experiment.name], plan, output)
     about = {
         "settings": {**asdict(plan), "iterations": {one.name: one.steps(plan) for one in experiments}},
-        "versions": {"python": platform.python_version(), "stepsize-opt": __version__}
-        | {name: version(name) for name in _PACKAGES},
+        "versions": environment(_PACKAGES),
         "seconds": time.perf_counter() - began,
     }
     write_text(output / "settings.json", json_text(about, indent=1) + "\n")

@@ -69,20 +69,16 @@ def sweep(
     measured = Memory(folder, verbose=0).cache(measure, ignore=["job", "plan"])
     # The long jobs start first, so that the processes end together.
     order = sorted(range(len(jobs)), key=lambda i: -sets[jobs[i].dataset].m)
-    calls = (delayed(_numbered)(i, measured, jobs[i], plan) for i in order)
+    calls = (delayed(measured)(jobs[i].key(plan), jobs[i], plan) for i in order)
     began = time.perf_counter()
     found: dict[int, Tables] = {}
     with interrupts_held():
-        results: Any = Parallel(n_jobs=workers, return_as="generator_unordered")(calls)
+        results: Any = Parallel(n_jobs=workers, return_as="generator")(calls)
     with closing(results):  # An interrupt ends the processes at once.
-        for i, tables in results:
+        for i, tables in zip(order, results, strict=True):
             found[i] = tables
             say(f"[{time.perf_counter() - began:6.0f} s] {len(found)}/{len(jobs)} {jobs[i]}")
     return _joined(jobs, found)
-
-
-def _numbered(i: int, measured: Any, job: Job, plan: Plan) -> tuple[int, Tables]:
-    return i, measured(job.key(plan), job, plan)
 
 
 def measure(key: dict[str, Any], job: Job, plan: Plan) -> Tables:
@@ -113,18 +109,10 @@ def _joined(jobs: Sequence[Job], found: dict[int, Tables]) -> dict[str, Tables]:
 def run_panel(panel: Panel, iterations: int, plan: Plan) -> Tables:
     """Run the choices of a panel: ``runs`` has one row for each, ``curves`` one for each of its steps."""
     runs, curves = [], []
+    length: dict[str, Any] = {"iterations": iterations, "seeds": plan.seeds, "seed": plan.seed}
     for choice in panel.choices:
-        began = time.perf_counter()
-        record = run(
-            panel.objective,
-            **choice.runs,
-            iterations=iterations,
-            seeds=plan.seeds,
-            seed=plan.seed,
-            on_divergence="stop",
-        )
-        seconds = time.perf_counter() - began
-        runs.append({**_facts(panel, choice, record), "seconds": seconds})
+        record = run(panel.objective, **choice.runs, **length, on_divergence="stop")
+        runs.append(_facts(panel, choice, record))
         curves.append(_curve(panel, choice, record))
     return {"runs": pd.DataFrame(runs), "curves": pd.concat(curves, ignore_index=True)}
 
@@ -151,7 +139,6 @@ def _facts(panel: Panel, choice: Choice, record: Run) -> dict[str, Any]:
         "bound": check.bound,
         "verdict": "diverged" if record.diverged_at is not None else check.verdict,
         "descent_rate": record.descent_rate if has_metric else None,
-        "descent_cost": 1.0 / record.descent_rate if has_metric else None,
         "descent_verdict": descent,
         "euclidean": float(record.means("euclidean")[:, -1].mean()),
         "excess": float(record.values[:, -1].mean()) - infimum.found,

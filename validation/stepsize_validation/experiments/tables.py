@@ -58,8 +58,8 @@ def _curve(curves: Any, run: Any, column: str) -> Vector:
 def _saving(experiment: Experiment, panel: Any, curves: Any, goal: str) -> dict[str, Any]:
     """Compare the best of the paper's choices in a panel with the best of this project's, for one goal."""
     descent = goal == "descent"
-    panel = panel.assign(cost=panel["descent_cost"].fillna(panel["cost"]) if descent else panel["cost"])
-    allowed = panel["feasible"] | (descent & panel["descent_cost"].notna())
+    panel = panel.assign(cost=(1.0 / panel["descent_rate"]).fillna(panel["cost"]) if descent else panel["cost"])
+    allowed = panel["feasible"] | (descent & panel["descent_rate"].notna())
     papers = panel[~panel["ours"] & allowed & panel.apply(experiment.comparable, axis=1)]
     own = panel[panel["ours"] & (panel["goal"] == goal)]
     paper, ours = papers.loc[papers["cost"].idxmin()], own.loc[own["cost"].idxmin()]

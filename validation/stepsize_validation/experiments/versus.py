@@ -32,7 +32,7 @@ from stepsize_validation.data import Dataset, federated_logistic, logistic_regre
 from stepsize_validation.experiments import baselines
 from stepsize_validation.experiments.baselines import Trace, floats_until
 from stepsize_validation.experiments.spec import Experiment, Figure, Plan, Tables
-from stepsize_validation.figures import file_pyplot, save_figure
+from stepsize_validation.figures import grid, save_figure
 from stepsize_validation.runs import log_steps, run, run_feedback
 
 REGULARISATIONS = (1e-3, 1e-2)
@@ -95,7 +95,6 @@ class Entry:
         return {
             "method": self.method,
             "k": self.k,
-            "ours": self.ours,
             **{name: floats if floats < math.inf else math.nan for name, floats in reached.items()},
             "setup": self.setup,
             "guarantee": self.guaranteed(LEVELS[-1]),
@@ -301,10 +300,8 @@ def by_panel(table: Any) -> Any:
 
 
 def summarise(tables: Tables) -> Tables:
-    """Return how often and by how much each method is best, the floats of each panel, and the curves of the figure."""
-    rows = by_panel(tables["floats"])
-    panels = rows.pivot_table(index=_PANEL, columns="method", values=NAMES[-1], sort=False).reset_index()
-    return {"ranking": ranking(rows), "panels": panels, "figure": shown_curves(tables["curves"])}
+    """Return how often and by how much each method is best, and the curves of the figure."""
+    return {"ranking": ranking(by_panel(tables["floats"])), "figure": shown_curves(tables["curves"])}
 
 
 def ranking(rows: Any) -> pd.DataFrame:
@@ -348,18 +345,12 @@ def draw(tables: Tables, title: str, path: Path) -> None:
     kinds = dict(zip(curves["method"], curves["ours"], strict=True))
     styles = styles_of((method, bool(kinds[method])) for method in _DRAWN)
     names = curves["data"].unique()
-    width = min(3, len(names))
-    height = -(-len(names) // width)
-    figure, axes = file_pyplot().subplots(
-        height, width, figsize=(3.0 * width, 0.9 + 2.3 * height), squeeze=False, sharey=True, layout="constrained"
-    )
-    for axis, name in zip(axes.flat, names, strict=False):
+    figure, axes = grid(len(names), (3.0, 2.3), 0.9, sharey=True)
+    for axis, name in zip(axes, names, strict=True):
         _draw_panel(axis, curves[curves["data"] == name], styles)
-    for axis in axes.flat[len(names) :]:
-        axis.set_visible(False)
     figure.supxlabel("floats sent by one client", fontsize=10)
     figure.supylabel("$f - f^*$", fontsize=10)
-    handles, labels = axes.flat[0].get_legend_handles_labels()
+    handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=3, fontsize=9, frameon=False)
     save_figure(figure, path, dpi=200)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,15 +13,17 @@ from hypothesis import seed as with_seed
 from hypothesis import strategies as st
 
 from stepsize_opt import Sketch
+from stepsize_solvers.programs import Matrix
 from stepsize_validation.properties import claims
 from stepsize_validation.properties.claims import Mixture
 from stepsize_validation.properties.exact import rational
 from stepsize_validation.properties.judges import Candidate, Clients, Floats, Node
 from stepsize_validation.properties.sketch_checks import Checked, check_sketch, sketch_claims
-from stepsize_validation.properties.strategies import Matrix, seeds, sketches, smoothness_matrices
+from stepsize_validation.properties.strategies import seeds, sketches, smoothness_matrices
 
 Sketches = Callable[[int], st.SearchStrategy[Sketch]]
 
+powers = st.integers(-2, 2).map(lambda exponent: 10.0**exponent)
 shares = st.fractions(0, 1, max_denominator=8)
 algorithms = st.sampled_from(["det-CGD1", "det-CGD2"])
 
@@ -65,17 +68,9 @@ def clients(draw: st.DrawFn, of_size: Sketches, min_d: int = 1, max_d: int = 4) 
     first = draw(smoothness_matrices(min_d, max_d, 1e3))
     d = len(first)
     others = draw(st.lists(smoothness_matrices(d, d, 1e3), min_size=1, max_size=3))
-    matrices = (first, *others)
-    sketch = draw(of_size(d))
-    powers = st.integers(-2, 2).map(lambda exponent: 10.0**exponent)
-    return Clients(
-        matrices,
-        (sketch,) * len(matrices),
-        epsilon2=draw(powers),
-        initial_gap=draw(powers),
-        delta_inf=draw(powers),
-        algorithm=draw(algorithms),
-    )
+    matrices, sketch = (first, *others), draw(of_size(d))
+    epsilon2, initial_gap, delta_inf = (draw(powers) for _ in range(3))
+    return Clients(matrices, (sketch,) * len(matrices), epsilon2, initial_gap, delta_inf, draw(algorithms))
 
 
 @dataclass(frozen=True)
@@ -92,32 +87,25 @@ def checks(of_size: Sketches = sketches, d: int | None = None) -> tuple[Check, .
     """Return the named checks, for the sketches and the size given or for all."""
     sizes = {} if d is None else {"min_d": d, "max_d": d}
     node, distributed = nodes(of_size, **sizes), clients(of_size, **sizes)
-    pairs = mixtures(node)
-    proposition = "Proposition 1: "
+    pairs = {
+        "Proposition 1: the D that satisfy (3) or (4) are a convex set": claims.feasible_set_is_convex,
+        "Proposition 1: E[SDLDS] and D E[SLS] D are matrix-convex": claims.moment_is_matrix_convex,
+        "Proposition 1: −log det is convex": claims.log_det_is_concave,
+    }
+    optima = {
+        "the optimal D satisfies (3) or (4)": claims.returned_is_feasible,
+        "the optimal D enlarged by 1 % does not": claims.enlarged_violates,
+    }
+    optima_of_clients = {
+        "D and K of clients satisfy (12) or (12′)": claims.clients_are_feasible,
+        "D enlarged by 1 % does not for this K": claims.enlarged_clients_violate,
+    }
+    drawn = node.map(lambda problem: problem.sketch)
     return (
-        Check(
-            proposition + "the D that satisfy (3) or (4) are a convex set",
-            "pairs of D",
-            pairs,
-            claims.feasible_set_is_convex,
-        ),
-        Check(
-            proposition + "E[SDLDS] and D E[SLS] D are matrix-convex",
-            "pairs of D",
-            pairs,
-            claims.moment_is_matrix_convex,
-        ),
-        Check(proposition + "−log det is convex", "pairs of D", pairs, claims.log_det_is_concave),
-        Check("the optimal D satisfies (3) or (4)", "problems", node, claims.returned_is_feasible),
-        Check("the optimal D enlarged by 1 % does not", "problems", node, claims.enlarged_violates),
-        Check("D and K of clients satisfy (12) or (12′)", "problems", distributed, claims.clients_are_feasible),
-        Check("D enlarged by 1 % does not for this K", "problems", distributed, claims.enlarged_clients_violate),
-        Check(
-            "a sketch is what it says",
-            "sketches",
-            node.map(lambda problem: problem.sketch),
-            lambda sketch: check_sketch(sketch, samples=500),
-        ),
+        *(Check(claim, "pairs of D", mixtures(node), holds) for claim, holds in pairs.items()),
+        *(Check(claim, "problems", node, holds) for claim, holds in optima.items()),
+        *(Check(claim, "problems", distributed, holds) for claim, holds in optima_of_clients.items()),
+        Check("a sketch is what it says", "sketches", drawn, partial(check_sketch, samples=500)),
     )
 
 

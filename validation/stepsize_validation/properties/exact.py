@@ -22,7 +22,6 @@ from stepsize_opt import (
     BernQ,
     FiniteSketch,
     Gaussian,
-    Identity,
     IndependentSampling,
     LayerWise,
     Method,
@@ -193,10 +192,13 @@ def _(sketch: Gaussian, M: Rational) -> Rational:
 
 @second_moment.register
 def _(sketch: LayerWise, M: Rational) -> Rational:
-    out = [row[:] for row in M]
+    return _by_layers(sketch, M, second_moment, [row[:] for row in M])
+
+
+def _by_layers(sketch: LayerWise, M: Rational, law: Callable[[Sketch, Rational], Rational], out: Rational) -> Rational:
+    """Replace the diagonal blocks of ``out`` by the law of each layer."""
     for layer, s in zip(sketch.layers, block_slices([layer.d for layer in sketch.layers]), strict=True):
-        inside = second_moment(layer, [row[s] for row in M[s]])
-        for i, row in zip(range(s.start, s.stop), inside, strict=True):
+        for i, row in zip(range(s.start, s.stop), law(layer, [row[s] for row in M[s]]), strict=True):
             out[i][s] = row
     return out
 
@@ -206,11 +208,6 @@ def _(sketch: RandK, M: Rational) -> Rational:
     d, k = sketch.d, sketch.k
     off = Fraction(d * (k - 1), k * (d - 1)) if d > 1 else Fraction(1)
     return [[(Fraction(d, k) if i == j else off) * M[i][j] for j in range(d)] for i in range(d)]
-
-
-@second_moment.register
-def _(sketch: Identity, M: Rational) -> Rational:
-    return M
 
 
 @second_moment.register
@@ -300,9 +297,5 @@ def _(sketch: FiniteSketch, M: Rational) -> Rational:
 @centred_second_moment.register
 def _(sketch: LayerWise, M: Rational) -> Rational:
     """Layer by layer; between layers it vanishes, as the factor 1 there says."""
-    out = [[Fraction(0)] * sketch.d for _ in range(sketch.d)]
-    for layer, s in zip(sketch.layers, block_slices([layer.d for layer in sketch.layers]), strict=True):
-        block = centred_second_moment(layer, [row[s] for row in M[s]])
-        for i, row in enumerate(block):
-            out[s.start + i][s] = row
-    return out
+    zero = [[Fraction(0)] * sketch.d for _ in range(sketch.d)]
+    return _by_layers(sketch, M, centred_second_moment, zero)

@@ -12,10 +12,9 @@ Claims of n clients: the three conditions of (12) for the exact mean of the clie
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from decimal import Context, Decimal
 from fractions import Fraction
 from functools import cached_property, partial
@@ -26,6 +25,7 @@ import numpy as np
 from stepsize_opt import BlockDiagonal, Direction, Sketch
 from stepsize_opt.methods import get_method
 from stepsize_opt.results import Certificate, DistributedResult, StepsizeResult
+from stepsize_opt.saving import json_text
 from stepsize_opt.sketches.base import plain_sketch
 from stepsize_solvers.programs import is_identity
 from stepsize_validation.properties.exact import (
@@ -88,43 +88,25 @@ class Node:
     strong_convexity: Any = None
 
     def __repr__(self) -> str:
-        return json.dumps(self.plain())
+        return json_text(self.plain())
 
     def plain(self) -> dict[str, Any]:
-        """The problem in words and numbers that JSON takes."""
-        M = self.strong_convexity
-        return {
-            "L": np.array(self.L).tolist(),
-            "sketch": plain_sketch(self.sketch),
-            "algorithm": self.algorithm,
-            "structure": write_structure(self.structure),
-            "goal": self.goal,
-            "strong_convexity": M.tolist() if isinstance(M, np.ndarray) else M,
-        }
+        """The problem in words and numbers, and arrays."""
+        words = {"sketch": plain_sketch(self.sketch), "structure": write_structure(self.structure)}
+        return {**self.arguments, **words}
 
     @staticmethod
     def read(plain: dict[str, Any]) -> Node:
         """The problem of a stored text."""
-        M = plain["strong_convexity"]
-        return Node(
-            np.array(plain["L"]),
-            read_sketch(plain["sketch"], len(plain["L"])),
-            plain["algorithm"],
-            read_structure(plain["structure"]),
-            plain["goal"],
-            np.array(M) if isinstance(M, list) else M,
-        )
+        L = np.array(plain["L"])
+        goal = goal_arguments(plain["goal"], plain["strong_convexity"])
+        structure = read_structure(plain["structure"])
+        return Node(L, read_sketch(plain["sketch"], len(L)), plain["algorithm"], structure, **goal)
 
     @property
     def arguments(self) -> dict[str, Any]:
         """The arguments of ``optimal_stepsize``."""
-        return {
-            "L": self.L,
-            "sketch": self.sketch,
-            "algorithm": self.algorithm,
-            "structure": self.structure,
-            **goal_arguments(self.goal, self.strong_convexity),
-        }
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @property
     def is_metric(self) -> bool:
@@ -315,17 +297,8 @@ class Clients:
     @property
     def arguments(self) -> dict[str, Any]:
         """What ``optimal_distributed_stepsize`` takes."""
-        return {
-            "smoothness": list(self.matrices),
-            "sketch": list(self.sketches),
-            "epsilon2": self.epsilon2,
-            "initial_gap": self.initial_gap,
-            "delta_inf": self.delta_inf,
-            "mean_smoothness": self.mean,
-            "algorithm": self.algorithm,
-            "structure": self.structure,
-            "iterations": self.iterations,
-        }
+        names = {"matrices": "smoothness", "sketches": "sketch", "mean": "mean_smoothness"}
+        return {names.get(field.name, field.name): getattr(self, field.name) for field in fields(self)}
 
     def smoothness(self) -> Rational:
         """L as given, or the exact mean of the Lᵢ."""

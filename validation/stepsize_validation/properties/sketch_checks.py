@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import combinations_with_replacement
+from itertools import combinations, combinations_with_replacement, product
 
 import numpy as np
 
@@ -82,18 +82,31 @@ def check_sketch(sketch: Sketch, *, samples: int = 4000, seed: int = 0) -> tuple
 
 def sketch_claims(sketch: Sketch, samples: int, seed: int) -> Iterator[Checked]:
     """Yield every claim about a sketch with its outcome."""
-    law = _listed(sketch)
+    for claim, examples, unit, failures in _claims(sketch, samples, seed):
+        yield Checked(claim, examples, unit, next(failures, ""))
+
+
+def _claims(sketch: Sketch, samples: int, seed: int) -> Iterator[tuple[str, int, str, Iterator[str]]]:
+    """Yield each claim, its examples with their unit, and where it fails."""
+    law, matrices = _listed(sketch), math.comb(sketch.d + 1, 2)
     if law is not None:
-        weights, outcomes = law
-        yield _unbiased(weights, outcomes)
-        yield _sum_over_outcomes(sketch, weights, outcomes)
-    yield _adjoint(sketch)
-    yield _positive(sketch)
-    drawn = _Samples.of(sketch, None if law is None else law[1], samples, seed)
-    yield drawn.semidefinite()
-    yield drawn.moments()
-    yield drawn.messages()
-    yield drawn.floats()
+        yield "E[S] = I", len(law[0]), "outcomes", _biased(*law)
+        yield "E[SMS] is the sum over the outcomes", matrices, "matrices", _wrong_sums(sketch, *law)
+    yield "the adjoint of E[SMS]", matrices**2, "pairs of matrices", _wrong_adjoints(sketch)
+    yield "E[SMS] ⪰ 0 for M ⪰ 0", sketch.d**2, "matrices", _negative_images(sketch)
+    x = np.arange(1.0, sketch.d + 1.0)
+    S, messages, sent = _sampled(sketch, x, samples, seed)
+    largest = np.array(float(sketch.d))
+    for claim, failures in (
+        ("samples are symmetric and positive semidefinite", _indefinite(S)),
+        ("samples have the mean I and the moments E[SMS]", _wrong_moments(sketch, S, S if law is None else law[1], x)),
+        ("decode(encode(x)) = S x", _wrong_messages(messages, S @ x)),
+        (
+            "floats sent per round",
+            _far("the mean of the floats sent", sent, np.array(sketch.expected_nonzeros), largest),
+        ),
+    ):
+        yield claim, samples, "samples", failures
 
 
 def _listed(sketch: Sketch) -> tuple[Vector, Matrix] | None:
@@ -105,6 +118,14 @@ def _listed(sketch: Sketch) -> tuple[Vector, Matrix] | None:
     return weights, outcomes[:, :, None] * np.eye(sketch.d) if outcomes.ndim == 2 else outcomes
 
 
+def _sampled(sketch: Sketch, x: Vector, count: int, seed: int) -> tuple[Matrix, Matrix, Vector]:
+    """Return samples of S, and what the same random numbers decode x to and send."""
+    rng, again = (np.random.default_rng(seed) for _ in range(2))
+    S = np.array([sketch.sample(rng) for _ in range(count)])
+    draws = [sketch.draw(again) for _ in range(count)]
+    return S, np.array([one.decode(one.encode(x)) for one in draws]), np.array([float(one.size) for one in draws])
+
+
 def _basis(d: int) -> Iterator[tuple[str, Matrix]]:
     """Yield the symmetric matrices with one or two entries of 1."""
     for i, j in combinations_with_replacement(range(d), 2):
@@ -113,111 +134,59 @@ def _basis(d: int) -> Iterator[tuple[str, Matrix]]:
         yield f"M = e{i} e{i}ᵀ" if i == j else f"M = e{i} e{j}ᵀ + e{j} e{i}ᵀ", M
 
 
-def _first(failures: Iterator[str]) -> str:
-    return next(failures, "")
+def _close(found: Matrix, true: Matrix, scale: Matrix) -> bool:
+    return np.allclose(found, true, rtol=_ROUNDING, atol=_ROUNDING * np.abs(scale).max())
 
 
-def _unbiased(weights: Vector, outcomes: Matrix) -> Checked:
+def _biased(weights: Vector, outcomes: Matrix) -> Iterator[str]:
     mean = np.tensordot(weights, outcomes, axes=1)
     off = np.abs(mean - np.eye(len(mean)))
     i, j = np.unravel_index(int(off.argmax()), off.shape)
-    failure = "" if off[i, j] <= _ROUNDING else f"E[S] has the entry {mean[i, j]:.6g} at ({i}, {j})"
-    return Checked("E[S] = I", len(weights), "outcomes", failure)
+    if off[i, j] > _ROUNDING:
+        yield f"E[S] has the entry {mean[i, j]:.6g} at ({i}, {j})"
 
 
-def _sum_over_outcomes(sketch: Sketch, weights: Vector, outcomes: Matrix) -> Checked:
-    def failures() -> Iterator[str]:
-        for name, M in _basis(sketch.d):
-            true, claimed = np.tensordot(weights, outcomes @ M @ outcomes, axes=1), sketch.second_moment(M)
-            if not np.allclose(true, claimed, rtol=_ROUNDING, atol=_ROUNDING * np.abs(true).max()):
-                yield f"for {name} the outcomes give {true.tolist()} and second_moment {claimed.tolist()}"
-
-    return Checked("E[SMS] is the sum over the outcomes", math.comb(sketch.d + 1, 2), "matrices", _first(failures()))
+def _wrong_sums(sketch: Sketch, weights: Vector, outcomes: Matrix) -> Iterator[str]:
+    for name, M in _basis(sketch.d):
+        true, claimed = np.tensordot(weights, outcomes @ M @ outcomes, axes=1), sketch.second_moment(M)
+        if not _close(true, claimed, true):
+            yield f"for {name} the outcomes give {true.tolist()} and second_moment {claimed.tolist()}"
 
 
-def _adjoint(sketch: Sketch) -> Checked:
-    basis = list(_basis(sketch.d))
-
-    def failures() -> Iterator[str]:
-        images = [(sketch.second_moment(M), sketch.adjoint(M)) for _, M in basis]
-        for (first, A), (_, adjoint) in zip(basis, images, strict=True):
-            for (second, B), (image, _) in zip(basis, images, strict=True):
-                left, right = float(np.vdot(A, image)), float(np.vdot(adjoint, B))
-                if not math.isclose(left, right, rel_tol=_ROUNDING, abs_tol=_ROUNDING):
-                    yield f"⟨Z, E[SMS]⟩ = {left:.6g} but ⟨adjoint(Z), M⟩ = {right:.6g} for Z: {first}, {second}"
-
-    return Checked("the adjoint of E[SMS]", len(basis) ** 2, "pairs of matrices", _first(failures()))
+def _wrong_adjoints(sketch: Sketch) -> Iterator[str]:
+    basis = [(name, M, sketch.second_moment(M), sketch.adjoint(M)) for name, M in _basis(sketch.d)]
+    for (first, A, _, adjoint), (second, B, image, _) in product(basis, repeat=2):
+        left, right = float(np.vdot(A, image)), float(np.vdot(adjoint, B))
+        if not math.isclose(left, right, rel_tol=_ROUNDING, abs_tol=_ROUNDING):
+            yield f"⟨Z, E[SMS]⟩ = {left:.6g} but ⟨adjoint(Z), M⟩ = {right:.6g} for Z: {first}, {second}"
 
 
-def _positive(sketch: Sketch) -> Checked:
-    d = sketch.d
-    pairs = [(i, j, sign) for i in range(d) for j in range(i + 1) for sign in ((1.0, -1.0) if j < i else (0.0,))]
-
-    def failures() -> Iterator[str]:
-        for i, j, sign in pairs:
-            v = np.eye(d)[i] + sign * np.eye(d)[j]
-            values = np.linalg.eigvalsh(sketch.second_moment(np.outer(v, v)))
-            if values[0] < -_ROUNDING * max(1.0, values[-1]):
-                yield f"E[SMS] has the eigenvalue {values[0]:.6g} for M = vvᵀ, v = {v.tolist()}"
-
-    return Checked("E[SMS] ⪰ 0 for M ⪰ 0", len(pairs), "matrices", _first(failures()))
+def _negative_images(sketch: Sketch) -> Iterator[str]:
+    unit = np.eye(sketch.d)
+    pairs = [one + sign * other for one, other in combinations(unit, 2) for sign in (1.0, -1.0)]
+    for v in (*unit, *pairs):
+        values = np.linalg.eigvalsh(sketch.second_moment(np.outer(v, v)))
+        if values[0] < -_ROUNDING * max(1.0, values[-1]):
+            yield f"E[SMS] has the eigenvalue {values[0]:.6g} for M = vvᵀ, v = {v.tolist()}"
 
 
-@dataclass(frozen=True, eq=False)
-class _Samples:
-    """Samples of S, and what the same random numbers send for a fixed x; ``outcomes`` are all, where they are known."""
+def _indefinite(samples: Matrix) -> Iterator[str]:
+    for S in samples:
+        if not np.array_equal(S, S.T) or np.linalg.eigvalsh(S)[0] < -_ROUNDING * np.abs(S).max():
+            yield f"S = {S.tolist()} is not"
 
-    sketch: Sketch
-    S: Matrix
-    outcomes: Matrix
-    x: Vector
-    decoded: Matrix
-    sent: Vector
 
-    @staticmethod
-    def of(sketch: Sketch, outcomes: Matrix | None, count: int, seed: int) -> _Samples:
-        rng, again = (np.random.default_rng(seed) for _ in range(2))
-        x = np.arange(1.0, sketch.d + 1.0)
-        S = np.array([sketch.sample(rng) for _ in range(count)])
-        draws = [sketch.draw(again) for _ in range(count)]
-        decoded = np.array([one.decode(one.encode(x)) for one in draws])
-        sent = np.array([float(one.size) for one in draws])
-        return _Samples(sketch, S, S if outcomes is None else outcomes, x, decoded, sent)
+def _wrong_moments(sketch: Sketch, S: Matrix, outcomes: Matrix, x: Vector) -> Iterator[str]:
+    """``outcomes`` are all, where they are known; they bound the size of a sample."""
+    M = np.outer(x, x) + np.diag(x)
+    yield from _far("E[S]", S, np.eye(sketch.d), np.abs(outcomes).max(axis=0))
+    yield from _far("E[SMS]", S @ M @ S, sketch.second_moment(M), np.abs(outcomes @ M @ outcomes).max(axis=0))
 
-    def _checked(self, claim: str, failures: Iterator[str]) -> Checked:
-        return Checked(claim, len(self.S), "samples", _first(failures))
 
-    def semidefinite(self) -> Checked:
-        def failures() -> Iterator[str]:
-            for S in self.S:
-                if not np.array_equal(S, S.T) or np.linalg.eigvalsh(S)[0] < -_ROUNDING * np.abs(S).max():
-                    yield f"S = {S.tolist()} is not"
-
-        return self._checked("samples are symmetric and positive semidefinite", failures())
-
-    def moments(self) -> Checked:
-        M = np.outer(self.x, self.x) + np.diag(self.x)
-
-        def failures() -> Iterator[str]:
-            images, claimed = self.outcomes @ M @ self.outcomes, self.sketch.second_moment(M)
-            yield from _far("E[S]", self.S, np.eye(self.sketch.d), np.abs(self.outcomes).max(axis=0))
-            yield from _far("E[SMS]", self.S @ M @ self.S, claimed, np.abs(images).max(axis=0))
-
-        return self._checked("samples have the mean I and the moments E[SMS]", failures())
-
-    def messages(self) -> Checked:
-        def failures() -> Iterator[str]:
-            true = self.S @ self.x
-            for decoded, product in zip(self.decoded, true, strict=True):
-                if not np.allclose(decoded, product, rtol=_ROUNDING, atol=_ROUNDING * np.abs(true).max()):
-                    yield f"decode(encode(x)) = {decoded.tolist()} but S x = {product.tolist()}"
-
-        return self._checked("decode(encode(x)) = S x", failures())
-
-    def floats(self) -> Checked:
-        claimed = np.array(self.sketch.expected_nonzeros)
-        largest = np.array(float(self.sketch.d))
-        return self._checked("floats sent per round", _far("the mean of the floats sent", self.sent, claimed, largest))
+def _wrong_messages(messages: Matrix, true: Matrix) -> Iterator[str]:
+    for message, product_with_x in zip(messages, true, strict=True):
+        if not _close(message, product_with_x, true):
+            yield f"decode(encode(x)) = {message.tolist()} but S x = {product_with_x.tolist()}"
 
 
 def _far(name: str, samples: Matrix, claimed: Matrix, largest: Matrix) -> Iterator[str]:

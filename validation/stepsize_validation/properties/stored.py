@@ -33,8 +33,8 @@ def write_structure(structure: Any) -> Any:
     if isinstance(structure, str):
         return structure
     if isinstance(structure, BlockDiagonal):
-        return {"blocks": list(structure.sizes)}
-    return {"direction": np.array(structure.W).tolist(), "sizes": structure.sizes and list(structure.sizes)}
+        return {"blocks": structure.sizes}
+    return {"direction": structure.W, "sizes": structure.sizes}
 
 
 def goal_arguments(name: str, strong_convexity: Any = None) -> dict[str, Any]:

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from stepsize_opt import (
     BernQ,
@@ -26,17 +25,13 @@ from stepsize_opt import (
     Sketch,
     SystematicSampling,
 )
+from stepsize_solvers.programs import Matrix, Vector
 from stepsize_validation.data import random_smoothness
-
-Matrix = NDArray[np.float64]
 
 seeds = st.integers(0, 2**32 - 1)
 probabilities = st.floats(0.05, 1.0)
-
-
-def random_orthogonal(d: int, rng: np.random.Generator) -> Matrix:
-    """A random orthogonal d×d matrix."""
-    return np.linalg.qr(rng.standard_normal((d, d)))[0]
+# No weight of a well-conditioned sketch is below this share of their mean.
+LEAST = 0.1
 
 
 @st.composite
@@ -61,34 +56,40 @@ def partitions(draw: st.DrawFn, d: int) -> list[int]:
 
 
 @st.composite
-def _bernq(draw: st.DrawFn, d: int) -> BernQ:
+def _bernq(draw: st.DrawFn, d: int, q: st.SearchStrategy[float]) -> BernQ:
+    """One q for all layers, or one for each."""
     sizes = draw(partitions(d))
     count = draw(st.sampled_from([1, len(sizes)]))
-    return BernQ(draw(st.lists(probabilities, min_size=count, max_size=count)), sizes)
-
-
-def _weights(count: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Probabilities none of which is tiny, so that the sketches built with them are well conditioned."""
-    return 0.1 / count + 0.9 * rng.dirichlet(np.full(count, 2.0))
+    return BernQ(draw(st.lists(q, min_size=count, max_size=count)), sizes)
 
 
 @st.composite
-def _from_support(draw: st.DrawFn, d: int) -> Sketch:
-    rng = np.random.default_rng(draw(seeds))
-    weights = _weights(draw(st.integers(1, 5)), rng)
-    vectors = rng.random((weights.size, d)) * (rng.random((weights.size, d)) < 0.6)
+def _laws(draw: st.DrawFn, d: int, decades: float, least: float = 0.0) -> tuple[Matrix, Vector]:
+    """Unbiased vectors with zeros, up to 10^decades, and weights that add up to one only up to rounding.
+
+    No weight is below ``least`` over their number.
+    """
+    rng, terms = np.random.default_rng(draw(seeds)), int(10.0 ** draw(st.floats(0.0, decades)))
+    vectors = rng.random((terms, d)) * (rng.random((terms, d)) < rng.uniform(0.2, 1.0))
+    if rng.random() < 0.5:
+        vectors = np.ceil(vectors)
     vectors[0] += 0.1  # every coordinate has a positive mean, by which it is then divided
-    return DiagonalSketch(vectors / (weights @ vectors), weights)
+    weights = np.full(terms, 1.0 / terms) if rng.random() < 0.5 else _weights(terms, rng, least)
+    return vectors / (weights @ vectors), weights
+
+
+def _weights(count: int, rng: np.random.Generator, least: float) -> Vector:
+    return least / count + (1.0 - least) * rng.dirichlet(np.full(count, 2.0))
 
 
 @st.composite
 def _finite(draw: st.DrawFn, d: int) -> Sketch:
     """Random PSD matrices A_r, some of them singular, made unbiased by a congruence with (Σ w_r A_r)^{-1/2}."""
     rng = np.random.default_rng(draw(seeds))
-    weights = _weights(draw(st.integers(1, 4)), rng)
+    weights = _weights(draw(st.integers(1, 4)), rng, LEAST)
     rank = draw(st.integers(1, d))
-    factors = [random_orthogonal(d, rng)[:, :rank] for _ in weights]
-    A = np.array([Q @ Q.T for Q in factors])
+    factors = np.linalg.qr(rng.standard_normal((weights.size, d, d)))[0][:, :, :rank]
+    A = factors @ factors.mT
     A[0] += np.eye(d)
     values, Q = np.linalg.eigh(np.tensordot(weights, A, axes=1))
     W = (Q / np.sqrt(values)) @ Q.T
@@ -96,22 +97,20 @@ def _finite(draw: st.DrawFn, d: int) -> Sketch:
 
 
 @st.composite
-def _layerwise(draw: st.DrawFn, d: int) -> Sketch:
-    """Layers of any other kind."""
-    kinds = [kind for kind in SKETCHES if kind != "LayerWise"]
+def _layers(draw: st.DrawFn, d: int, kinds: Sequence[str]) -> Sketch:
     return LayerWise([draw(sketches(n, *kinds)) for n in draw(partitions(d))])
 
 
 SKETCHES: dict[str, Callable[[int], st.SearchStrategy[Sketch]]] = {
     "Identity": lambda d: st.just(Identity(d)),
     "RandK": lambda d: st.integers(1, d).map(lambda k: RandK(d, k)),
-    "BernQ": _bernq,
+    "BernQ": lambda d: _bernq(d, probabilities),
     "IndependentSampling": lambda d: st.lists(probabilities, min_size=d, max_size=d).map(IndependentSampling),
     "SystematicSampling": lambda d: st.lists(probabilities, min_size=d, max_size=d).map(SystematicSampling),
-    "DiagonalSketch": _from_support,
+    "DiagonalSketch": lambda d: _laws(d, 0.75, LEAST).map(lambda law: DiagonalSketch(*law)),
     "FiniteSketch": _finite,
     "Gaussian": lambda d: st.integers(1, d).map(lambda k: Gaussian(d, k)),
-    "LayerWise": _layerwise,
+    "LayerWise": lambda d: _layers(d, [kind for kind in SKETCHES if kind != "LayerWise"]),
 }
 
 
@@ -119,69 +118,35 @@ DIAGONAL = tuple(kind for kind in SKETCHES if kind not in ("FiniteSketch", "Gaus
 # Sketches whose outcomes can be listed.
 LISTABLE = tuple(kind for kind in SKETCHES if kind not in ("Gaussian", "LayerWise"))
 
-
-def _masks(terms: int, d: int, rng: np.random.Generator) -> tuple[Matrix, NDArray[np.float64]]:
-    """Unbiased vectors with zeros, and weights that add up to one only up to rounding."""
-    vectors = rng.random((terms, d)) * (rng.random((terms, d)) < rng.uniform(0.2, 1.0))
-    if rng.random() < 0.5:
-        vectors = np.ceil(vectors)
-    vectors[0] += 0.1
-    weights = np.full(terms, 1.0 / terms) if rng.random() < 0.5 else rng.dirichlet(np.full(terms, 2.0))
-    return vectors / (weights @ vectors), weights
-
-
-@st.composite
-def _long_support(draw: st.DrawFn, d: int) -> Sketch:
-    """Many outcomes; for small d up to 20 000, so many that the rounding of their sums counts."""
-    terms = int(10.0 ** draw(st.floats(0.4, 4.3 if d <= 3 else 2.0)))
-    vectors, weights = _masks(terms, d, np.random.default_rng(draw(seeds)))
-    return DiagonalSketch(vectors, weights)
-
-
-@st.composite
-def _finite_diagonal(draw: st.DrawFn, d: int) -> Sketch:
-    """Diagonal matrices that the user did not declare as diagonal."""
-    terms = int(10.0 ** draw(st.floats(0.4, 3.0 if d <= 3 else 1.3)))
-    vectors, weights = _masks(terms, d, np.random.default_rng(draw(seeds)))
-    return FiniteSketch(vectors[:, :, None] * np.eye(d), weights)
-
-
 # Some coordinates or layers are never compressed, some hardly ever sent.
 rare = st.sampled_from([1.0, 0.5, 0.3]) | st.floats(-8.0, 0.0).map(lambda exponent: 10.0**exponent)
 
-
-@st.composite
-def _rare_coins(draw: st.DrawFn, d: int) -> Sketch:
-    sizes = draw(partitions(d))
-    return BernQ(draw(st.lists(rare, min_size=len(sizes), max_size=len(sizes))), sizes)
-
-
-@st.composite
-def _hard_layers(draw: st.DrawFn, d: int) -> Sketch:
-    """Layers of any hard kind, some of them uncompressed."""
-    kinds = ["Identity", *(kind for kind in HARD_SKETCHES if kind != "hard layers")]
-    return LayerWise([draw(hard_sketches(n, *kinds)) for n in draw(partitions(d))])
-
-
-# Sketches that are valid and hard: for them proofs and solvers must hold, but a run would take for ever.
+# Sketches that are valid and hard: for them proofs and solvers must hold, but a run would take for ever.  For small d
+# there are up to 20 000 outcomes, so many that the rounding of their sums counts.
 HARD_SKETCHES: dict[str, Callable[[int], st.SearchStrategy[Sketch]]] = {
-    "long support": _long_support,
-    "diagonal matrices": _finite_diagonal,
+    "long support": lambda d: _laws(d, 4.3 if d <= 3 else 2.0).map(lambda law: DiagonalSketch(*law)),
+    "diagonal matrices": lambda d: _laws(d, 3.0 if d <= 3 else 1.3).map(_undeclared),
     "rare coordinates": lambda d: st.lists(rare, min_size=d, max_size=d).map(IndependentSampling),
-    "rare coins": _rare_coins,
-    "hard layers": _hard_layers,
+    "rare coins": lambda d: _bernq(d, rare),
+    "hard layers": lambda d: _layers(d, ["Identity", *(kind for kind in HARD_SKETCHES if kind != "hard layers")]),
 }
 
 
+def _undeclared(law: tuple[Matrix, Vector]) -> Sketch:
+    """Diagonal matrices that the user did not declare as diagonal."""
+    vectors, weights = law
+    return FiniteSketch(vectors[:, :, None] * np.eye(vectors.shape[1]), weights)
+
+
 def sketches(d: int, *kinds: str) -> st.SearchStrategy[Sketch]:
-    """Sketches of dimension d, of the given kinds (rows of the table) or of all."""
-    return st.sampled_from(kinds or tuple(SKETCHES)).flatmap(lambda kind: SKETCHES[kind](d))
-
-
-def hard_sketches(d: int, *kinds: str) -> st.SearchStrategy[Sketch]:
-    """Sketches of dimension d of both tables."""
+    """Sketches of dimension d, of the given kinds (rows of both tables) or of all in the first table."""
     rows = SKETCHES | HARD_SKETCHES
-    return st.sampled_from(kinds or tuple(rows)).flatmap(lambda kind: rows[kind](d))
+    return st.sampled_from(kinds or tuple(SKETCHES)).flatmap(lambda kind: rows[kind](d))
+
+
+def hard_sketches(d: int) -> st.SearchStrategy[Sketch]:
+    """Sketches of dimension d of both tables."""
+    return sketches(d, *SKETCHES, *HARD_SKETCHES)
 
 
 def sketches_up_to(max_d: int, *kinds: str) -> st.SearchStrategy[Sketch]:

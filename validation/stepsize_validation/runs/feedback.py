@@ -11,11 +11,11 @@ import numpy as np
 from stepsize_opt.inputs.checks import check_objective, positive_number, real_array, whole_number
 from stepsize_opt.methods import Feedback, FeedbackClient, FeedbackMessage, FeedbackServer
 from stepsize_opt.problems import Federated, Objective
-from stepsize_solvers.programs import Matrix, Shown, Vector
+from stepsize_solvers.programs import Matrix, Tabled, Vector, plain_rows
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class FeedbackRun(Shown):
+class FeedbackRun(Tabled):
     """The record of K rounds of ``Feedback``; there is one run, because nothing in it is random.
 
     Attributes
@@ -59,22 +59,16 @@ class FeedbackRun(Shown):
     status: str
 
     def __repr__(self) -> str:
-        rounds = f"{self.iterations} rounds, {self._moves()}"
+        moves = f"{self.checked.sum()} checked, {(self.checked & self.accepted).sum()} of them accepted"
         sent = f"{self.floats[-1]:.6g} floats per client"
-        return f"FeedbackRun({self.algorithm}, {rounds}, {sent}, f = {self.values[-1]:.6g}, {self.status})"
+        counts = f"{self.iterations} rounds, {moves}, {sent}"
+        return f"FeedbackRun({self.algorithm}, {counts}, f = {self.values[-1]:.6g}, {self.status})"
 
     def _shown(self) -> list[tuple[str, str]]:
-        return [
-            ("method", self.algorithm),
-            ("rounds", f"{self.iterations}, {self._moves()}"),
-            ("sent by a client", f"{self.floats[-1]:.6g} floats, {self.places[-1]:.6g} places"),
-            ("f", f"{self.values[0]:.6g} at the start, {self.values[-1]:.6g} at the end"),
-            ("status", self.status),
-        ]
-
-    def _moves(self) -> str:
-        checks = int(self.checked.sum())
-        return f"{checks} checked, {int((self.checked & self.accepted).sum())} of them accepted"
+        sent = {"floats of a client": self.floats[-1], "places of a client": self.places[-1]}
+        values = {"f at the start": self.values[0], "f at the end": self.values[-1], "status": self.status}
+        counts = {"rounds": self.iterations, "checked": int(self.checked.sum())}
+        return plain_rows({"method": self.algorithm, **counts, **sent, **values})
 
     @property
     def iterations(self) -> int:

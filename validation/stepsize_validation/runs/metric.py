@@ -28,25 +28,27 @@ class DescentMetric:
     """
 
     D: Matrix
-    H: Matrix
-    L: Matrix
-    one_node: bool
     objective: Objective | Federated
-    sketches: Sequence[Sketch]
+    sketches: tuple[Sketch, ...]
     factors: Factors
+    one_node: bool
 
-    @staticmethod
-    def of(
-        objective: Objective | Federated,
-        D: Matrix,
-        sketches: Sequence[Sketch],
-        factors: Factors,
-        *,
-        one_node: bool,
-    ) -> DescentMetric:
-        L = objective.smoothness()
-        T = moment_of(factors, L, sketches[0].second_moment) if one_node else D @ L @ D
-        return DescentMetric(D, 2.0 * D - T, L, one_node, objective, sketches, factors)
+    @cached_property
+    def L(self) -> Matrix:
+        """The smoothness matrix of the objective."""
+        return self.objective.smoothness()
+
+    @cached_property
+    def H(self) -> Matrix:
+        """2D − T(D), with clients 2D − DLD."""
+        D, L = self.D, self.L
+        T = moment_of(self.factors, L, self.sketches[0].second_moment) if self.one_node else D @ L @ D
+        return 2.0 * D - T
+
+    @property
+    def drawn(self) -> tuple[Sketch, ...]:
+        """The sketches that are drawn: one for each client, one for clients that share their draws."""
+        return self.sketches[:1] if self.one_node else self.sketches
 
     def norms(self, gradient: Matrix) -> Vector:
         """Return ‖g‖²_H for each seed."""

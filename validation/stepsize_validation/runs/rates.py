@@ -53,7 +53,7 @@ from stepsize_opt.goals import GoalName
 from stepsize_opt.inputs.checks import Array, check_kind, check_one_of, positive_number, real_number, whole_number
 from stepsize_opt.methods import weight
 from stepsize_opt.problems import FederatedInfimum, Infimum
-from stepsize_solvers.programs import Shown, Vector
+from stepsize_solvers.programs import Tabled, Vector, plain_rows
 from stepsize_validation.runs.confidence import UNKNOWN, mean_bounds, unseen_share
 from stepsize_validation.runs.record import MomentumRun, Run
 
@@ -66,7 +66,7 @@ _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, repr=False)
-class RateCheck(Shown):
+class RateCheck(Tabled):
     """A guarantee's left side (mean over the seeds, with confidence bounds) against its right side.
 
     Attributes
@@ -140,13 +140,7 @@ class RateCheck(Shown):
         )
 
     def _shown(self) -> list[tuple[str, str]]:
-        return [
-            ("statement", self.statement),
-            ("verdict", self.verdict),
-            ("observed", f"{self.observed:.4g}, with {100.0 * self.level:g} % in [{self.lower:.4g}, {self.upper:.4g}]"),
-            ("bound", f"{self.bound:.4g}"),
-            ("runs", f"{self.seeds} seeds of K = {self.iterations} steps"),
-        ]
+        return plain_rows({"verdict": self.verdict, **vars(self)})
 
 
 def check_rate(
@@ -252,8 +246,9 @@ def _check_momentum(run: Run, momentum: MomentumRun, infimum: Infimum | None, le
         raise ValueError(msg)
     K, rule = _steps(run), momentum.rule
     excess, start = run.values[:, -1] - infimum.found, run.start_value - infimum.found
-    left, first = momentum.potentials(excess, start, infimum.point)
-    right = momentum.kept(K) * first
+    before = momentum.rounds.start(momentum.start[None])
+    left = momentum.potential(momentum.end, excess, infimum.point)
+    right = momentum.kept(K) * float(momentum.potential(before, np.array([start]), infimum.point)[0])
     loose = right + _value_rounding(run) * (1.0 if rule.strong else weight(K))
     name = f"momentum, goal {momentum.goal}"
     return _compare(name, _LeftSides(left, None, rule.t), _RightSides(right, loose, math.inf), run, K, level)

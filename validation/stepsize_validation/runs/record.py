@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,7 +12,7 @@ from stepsize_opt import Sketch
 from stepsize_opt.inputs.checks import check_memory, check_one_of, real_array, real_number
 from stepsize_opt.methods import Compressor, Momentum, State, weight
 from stepsize_opt.plots import GUARANTEE, STYLES, Curve, axes_or_new, log_axes
-from stepsize_solvers.programs import Indices, Matrix, Shown, Vector
+from stepsize_solvers.programs import Indices, Matrix, Tabled, Vector, plain_rows
 from stepsize_validation.runs.metric import DescentMetric
 
 # What is recorded at every step and for every seed.
@@ -43,11 +42,6 @@ class MomentumRun:
         """``"linear"`` or ``"convex"``."""
         return "linear" if self.rule.strong else "convex"
 
-    def potentials(self, excess: Vector, start_excess: float, point: Vector) -> tuple[Vector, float]:
-        """Return Ψ at the end for each seed, and at the start, for f(x) − f(w) = ``excess`` and w = ``point``."""
-        first = self.potential(self.rounds.start(self.start[None]), np.array([start_excess]), point)
-        return self.potential(self.end, excess, point), float(first[0])
-
     def potential(self, state: State, excess: Vector, point: Vector) -> Vector:
         """Return Ψ of the rows of a state."""
         distance = 0.5 * self.rounds.squared_distance(state.z - point)
@@ -61,7 +55,7 @@ class MomentumRun:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Run(Shown):
+class Run(Tabled):
     """The record of a run of K steps for s seeds.
 
     Attributes
@@ -88,10 +82,6 @@ class Run(Shown):
         xᴷ, shape (s, d).
     metric : DescentMetric
         H with the matrices that it is made of.
-    drawn : tuple of Sketch
-        The sketches that were drawn, one for each client; one for clients with shared seeds, which are one node.
-    lower_bound : float
-        A proved bound on f^inf.
     diverged_at : int or None
         The step at which the run was stopped because it diverged; K is then the number of steps recorded.
     momentum : MomentumRun or None
@@ -112,26 +102,17 @@ class Run(Shown):
     values: Matrix
     final_points: Matrix
     metric: DescentMetric
-    drawn: tuple[Sketch, ...]
-    lower_bound: float
     diverged_at: int | None = None
     momentum: MomentumRun | None = None
 
     @staticmethod
-    def empty(name: str, metric: DescentMetric, drawn: Sequence[Sketch], x0: Vector, K: int, seeds: int) -> Run:
+    def empty(name: str, metric: DescentMetric, x0: Vector, K: int, seeds: int) -> Run:
         """Return a record of K steps in which nothing is written yet; raises ValueError where memory ends."""
         check_memory(f"the record of {K} iterations with {seeds} seeds", 8 * (len(_PER_STEP) + 1) * K * seeds)
         arrays: dict[str, Any] = {name: np.full((seeds, K), math.nan) for name in _PER_STEP}
         points = np.tile(x0, (seeds, 1))
-        return Run(
-            algorithm=name,
-            **arrays,
-            values=np.full((seeds, K + 1), math.nan),
-            final_points=points,
-            metric=metric,
-            drawn=tuple(drawn),
-            lower_bound=metric.objective.lower_bound,
-        )
+        values = np.full((seeds, K + 1), math.nan)
+        return Run(algorithm=name, **arrays, values=values, final_points=points, metric=metric)
 
     def until(self, k: int) -> Run:
         """Return the record of the first k steps of a run that diverged then."""
@@ -146,19 +127,10 @@ class Run(Shown):
         return f"Run({self.algorithm}{clients}, {steps}, rate = {self.rate:.6g}{mean}{diverged})"
 
     def _shown(self) -> list[tuple[str, str]]:
-        rows = [
-            ("method", self.algorithm if self.clients == 1 else f"{self.algorithm}, {self.clients} clients"),
-            ("runs", f"{self.seeds} seeds of K = {self.iterations} steps"),
-            ("floats sent", f"{self.sent.sum(axis=1).mean():.6g} in each run"),
-            ("rate det(D)^(1/d)", f"{self.rate:.6g}"),
-            ("f", f"{self.start_value:.6g} at the start, {self.values[:, -1].mean():.6g} at the end"),
-        ]
-        if self.iterations:
-            means = f"{self.means()[:, -1].mean():.4g} in the norm of D, {self.euclidean.mean():.4g} Euclidean"
-            rows.append(("mean of ‖∇f‖²", means))
-        if self.diverged_at is not None:
-            rows.append(("diverged", f"at step {self.diverged_at}"))
-        return rows
+        sizes = {"clients": self.clients, "seeds": self.seeds, "steps": self.iterations}
+        means = {"floats sent": self.sent.sum(axis=1).mean(), "f at the end": self.values[:, -1].mean()}
+        numbers = {"rate": self.rate, "f at the start": self.start_value, **means, "diverged at": self.diverged_at}
+        return plain_rows({"method": self.algorithm, **sizes, **numbers})
 
     @property
     def iterations(self) -> int:
@@ -169,6 +141,16 @@ class Run(Shown):
     def seeds(self) -> int:
         """s, the independent runs."""
         return int(self.squared_norms.shape[0])
+
+    @property
+    def drawn(self) -> tuple[Sketch, ...]:
+        """The sketches that were drawn, one for each client; one for clients with shared seeds, which are one node."""
+        return self.metric.drawn
+
+    @property
+    def lower_bound(self) -> float:
+        """A proved bound on f^inf."""
+        return self.metric.objective.lower_bound
 
     @property
     def clients(self) -> int:

@@ -128,7 +128,7 @@ def run(
         msg = "momentum is proved for one node, and clients with independent draws are none: use client_seeds='shared'"
         raise ValueError(msg)
     sketches = _read_sketches(objective, own.sketch if sketch is None else sketch)
-    senders = _count_senders(client_seeds, sketches)
+    _check_client_seeds(client_seeds, sketches)
     stepsize = _read_stepsize(own.D, objective.d)
     name = str(own.algorithm)
     if rounds is None:
@@ -136,18 +136,15 @@ def run(
         method.check(sketches)
         rounds, name = CompressedStep(sketches[0], method.factors(stepsize, objective.smoothness)), method.name
     iterations, seeds = whole_number("iterations", iterations), whole_number("seeds", seeds)
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        msg = f"seed must be a whole number of at least 0, got {seed!r}"
-        raise ValueError(msg)
     x0 = np.zeros(objective.d) if start is None else real_array("start", start)
     if x0.shape != (objective.d,):
         msg = f"start must have shape ({objective.d},), got {x0.shape}"
         raise ValueError(msg)
     one_node = not federated or client_seeds == "shared"
-    metric = DescentMetric.of(objective, stepsize, sketches, rounds.factors, one_node=one_node)
+    metric = DescentMetric(stepsize, objective, sketches, rounds.factors, one_node)
     title = name if rounds.memory is None else f"{name} with momentum"
-    record = Run.empty(title, metric, sketches[:1] if senders > 1 else sketches, x0, iterations, seeds)
-    record = _filled(record, objective, rounds, int(seed), senders)
+    record = Run.empty(title, metric, x0, iterations, seeds)
+    record = _filled(record, rounds, whole_number("seed", seed, 0))
     if record.diverged_at is not None and on_divergence == "raise":
         msg = (
             f"{name} diverged at iteration {record.diverged_at}: D is outside its stepsize condition, or L is not a "
@@ -191,15 +188,12 @@ def _read_sketches(objective: Objective | Federated, sketch: Any) -> tuple[Sketc
     return tuple(sketch_of_each(sketch, n, objective.d))
 
 
-def _count_senders(client_seeds: str, sketches: Sequence[Sketch]) -> int:
-    """Return how many clients send with one and the same draw."""
+def _check_client_seeds(client_seeds: str, sketches: Sequence[Sketch]) -> None:
+    """Raise ValueError for another word, or a draw that clients with different sketches cannot share."""
     check_one_of("client_seeds", client_seeds, ("independent", "shared"))
-    if client_seeds == "independent":
-        return 1
-    if any(one != sketches[0] for one in sketches):
+    if client_seeds == "shared" and any(one != sketches[0] for one in sketches):
         msg = "client_seeds='shared' takes one sketch for all clients: different laws cannot have the same draw"
         raise ValueError(msg)
-    return len(sketches)
 
 
 def _read_stepsize(D: Any, d: int) -> Matrix:
@@ -219,8 +213,10 @@ def _read_stepsize(D: Any, d: int) -> Matrix:
     return out
 
 
-def _filled(record: Run, objective: Objective | Federated, rounds: Compressor, seed: int, senders: int) -> Run:
-    """Run until the end or until divergence, and return the record; ``senders`` clients share each draw."""
+def _filled(record: Run, rounds: Compressor, seed: int) -> Run:
+    """Run until the end or until divergence, and return the record."""
+    metric, objective = record.metric, record.metric.objective
+    senders = len(metric.sketches) if metric.one_node else 1  # clients that send with one and the same draw
     state, start = rounds.start(record.final_points), record.final_points[0]
     record.values[:, 0] = objective.value(state.x)
     limit = _DIVERGED * _initial_gap(record.start_value, objective.lower_bound) / record.rate
