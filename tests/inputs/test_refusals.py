@@ -433,6 +433,8 @@ REFUSALS: list[tuple[type[Exception], str, Callable[[], Any]]] = [
     # runs
     (TypeError, "sketch", lambda: run(F, 0.1 * L)),
     (TypeError, "swapped", lambda: run(METHOD, F)),
+    (TypeError, "swapped", lambda: run_feedback(Feedback(L, 1), F)),
+    (ValueError, "client_seeds", lambda: run(F, METHOD, client_seeds="shared")),
     (TypeError, "todense", lambda: run(F, large())),
     (ValueError, "algorithm", lambda: ran(algorithm="SGD")),
     *[(ValueError, "D", partial(ran, D=wrong))
@@ -440,7 +442,7 @@ REFUSALS: list[tuple[type[Exception], str, Callable[[], Any]]] = [
     (ValueError, "start", lambda: ran(start=np.zeros(3))),
     (ValueError, "start", lambda: ran(start=[0.0, np.nan])),
     (ValueError, "seed", lambda: ran(seed=-1)),
-    (ValueError, "seed", lambda: ran(seed=None)),
+    (TypeError, "seed", lambda: ran(seed=None)),
     (ValueError, "sketch", lambda: ran(sketch=RandK(5, 1))),
     (ValueError, "sketch", lambda: ran(sketch=[SKETCH] * 3)),
     (ValueError, "client_seeds", lambda: ran(sketch=[SKETCH, RandK(2, 2)], client_seeds="common")),
