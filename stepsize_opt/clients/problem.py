@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from stepsize_opt.inputs.checks import is_list, positive_number, real_number, whole_number
+from stepsize_opt.inputs.checks import is_list, nonnegative_number, positive_number, whole_number
 from stepsize_opt.inputs.matrices import SMOOTHNESS_REMEDY, Scaling, check_positive_definite, dense, read_matrix
 from stepsize_opt.methods import Method
 from stepsize_opt.proofs import (
@@ -37,15 +37,6 @@ from stepsize_opt.proofs import (
 )
 from stepsize_opt.sketches.base import Sketch, sketch_of_each
 from stepsize_solvers.programs import Matrix, Pattern, Vector, connected_labels, is_identity
-
-
-def nonnegative_number(name: str, value: float) -> float:
-    """Return ``value`` as a float; raises TypeError or ValueError unless it is a finite number of at least zero."""
-    number = real_number(name, value)
-    if not 0.0 <= number < math.inf:
-        msg = f"{name} must be a finite number of at least 0, got {value!r}; round what is below 0 by an error up to 0"
-        raise ValueError(msg)
-    return number + 0.0  # no −0
 
 
 def log_fraction(x: Fraction) -> float:

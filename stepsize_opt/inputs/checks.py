@@ -92,6 +92,15 @@ def positive_number(name: str, value: object) -> float:
     return number
 
 
+def nonnegative_number(name: str, value: object) -> float:
+    """Return ``value`` as a float; raises TypeError or ValueError unless it is a finite number of at least zero."""
+    number = real_number(name, value)
+    if not 0.0 <= number < math.inf:
+        msg = f"{name} must be a finite number of at least 0, got {value!r}; round what is below 0 by an error up to 0"
+        raise ValueError(msg)
+    return number + 0.0  # no −0
+
+
 def whole_number(name: str, value: object, low: int = 1, high: int | None = None) -> int:
     """Return ``value`` as an int, also of a whole float; raises ValueError, TypeError for a bool or no number."""
     expected = f"a whole number of at least {low}" if high is None else f"a whole number from {low} to {high}"

@@ -11,9 +11,16 @@ import numpy as np
 
 from stepsize_opt import smoothness
 from stepsize_opt.goals import read_strong_convexity
-from stepsize_opt.inputs.checks import LARGE, check_one_of, dimensions, positive_number, real_number, whole_number
+from stepsize_opt.inputs.checks import (
+    LARGE,
+    check_one_of,
+    dimensions,
+    nonnegative_number,
+    positive_number,
+    whole_number,
+)
 from stepsize_opt.inputs.matrices import dense, read_matrix
-from stepsize_opt.problems import Federated, find_federated_infimum, find_infimum
+from stepsize_opt.problems import Federated, find_federated_infimum, find_infimum, known_curvature
 from stepsize_opt.proofs import mean_above
 from stepsize_opt.smoothness import MatrixSmoothness, Smoothness, proved_smoothness
 from stepsize_opt.tables import Row
@@ -35,6 +42,11 @@ class Problem:
     delta_inf: float | None
     known: Any = None
     note: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "initial_gap", positive_number("initial_gap", self.initial_gap))
+        if self.delta_inf is not None:
+            object.__setattr__(self, "delta_inf", nonnegative_number("delta_inf", self.delta_inf))
 
     @property
     def d(self) -> int:
@@ -61,19 +73,17 @@ class Problem:
         if initial_gap is None:
             msg = "plan needs initial_gap = f(x⁰) − f^inf when the problem is given by matrices"
             raise ValueError(msg)
-        gap, delta = _gap(initial_gap), _delta(delta_inf)
         if not _is_sequence_of_matrices(problem):
-            if delta is not None:
+            if delta_inf is not None:
                 msg = "delta_inf is for clients, and the problem is one smoothness matrix: leave it out"
                 raise ValueError(msg)
-            return Problem(proved_smoothness(problem, "problem"), (), 1, gap, None)
+            return Problem(proved_smoothness(problem, "problem"), (), 1, initial_gap, None)
         clients = tuple(dense(read_matrix(f"problem[{i}]", one)) for i, one in enumerate(problem))
         shapes = sorted({one.shape for one in clients})
         if len(shapes) != 1:
             msg = f"the clients' matrices must have one shape, got {shapes}"
             raise ValueError(msg)
-        L = MatrixSmoothness(mean_above(clients))
-        return Problem(L, clients, len(clients), gap, delta)
+        return Problem(MatrixSmoothness(mean_above(clients)), clients, len(clients), initial_gap, delta_inf)
 
 
 SETTINGS = ("solver", "tol", "verbose", "time_limit", "max_iters", "options")
@@ -158,22 +168,15 @@ def _of_objective(objective: Any, initial_gap: float | None, delta_inf: float | 
             note = f"Δ⁰ = {initial_gap:.6g} is f(0) minus the smallest value found"
             if infimum.found - infimum.proved > _CLOSE * initial_gap:
                 note += f"; proved is only Δ⁰ ≤ {start - infimum.proved:.6g}, and the rounds grow with Δ⁰"
-    known = _known_bound(objective, large=large) if curved else None
+    known = known_curvature(objective) if curved else None
+    if large:
+        known = known or None  # a large f that is convex, no more, may have an M ≻ 0 that it does not know
     L = proved_smoothness(smoothness.of(objective) if large else objective.smoothness())
-    return Problem(L, clients, getattr(objective, "n", 1), _gap(initial_gap), _delta(delta_inf), known, note)
+    return Problem(L, clients, getattr(objective, "n", 1), initial_gap, delta_inf, known, note)
 
 
 # Relative differences that are rounding, of a Δ⁰ and of a Hessian.
 _CLOSE = 1e-6
-
-
-def _known_bound(objective: Any, *, large: bool) -> Any:
-    """Return the M ⪯ ∇²f that an objective knows: a matrix, or a number for a large d; None without one."""
-    try:
-        # A large f that is convex, no more, may have an M ≻ 0 that it does not know.
-        return (objective.curvature_from_below or None) if large else objective.strong_convexity()
-    except AttributeError:  # a user-defined objective, or clients of which one is
-        return None
 
 
 def _smallest(M: Any) -> float:
@@ -201,20 +204,6 @@ def check_known_bound(strong_convexity: Any, known: Any, d: int) -> None:
             "leave it out, or plan for its matrix, if a larger M is proved"
         )
         raise ValueError(msg)
-
-
-def _gap(value: float) -> float:
-    return positive_number("initial_gap", value)
-
-
-def _delta(value: float | None) -> float | None:
-    if value is None:
-        return None
-    number = real_number("delta_inf", value, "a number Δ^inf ≥ 0")
-    if not 0.0 <= number < np.inf:
-        msg = f"delta_inf must be a number Δ^inf ≥ 0, got {value}"
-        raise ValueError(msg)
-    return number
 
 
 def _is_sequence_of_matrices(value: Any) -> bool:
