@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from statistics import median
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from stepsize_opt.plots import STYLES, axes_or_new, log_axes
 from stepsize_opt.proofs import Unproved
@@ -19,6 +19,8 @@ from stepsize_solvers.programs import Tabled, html_row, html_table
 Limits = Mapping[str, tuple[tuple[float, float], ...]]
 Progress = Callable[[int, int, str], None]
 T = TypeVar("T")
+# A row to be made: its name while it is solved, and what solves it.
+Case = tuple[str, Callable[[], T]]
 # A plot shows rows up to this multiple of the median floats.
 _SPREAD = 4.0
 
@@ -301,14 +303,6 @@ class Table:
         return ax
 
 
-@dataclass(frozen=True)
-class Case(Generic[T]):
-    """A row to be made: its name while it is solved, and what solves it."""
-
-    name: str
-    make: Callable[[], T]
-
-
 def solve_cases(cases: Sequence[Case[T]], on_progress: Progress | None = None) -> tuple[list[T], list[str]]:
     """Solve cases one after the other; return their rows, and why others have none.
 
@@ -321,14 +315,14 @@ def solve_cases(cases: Sequence[Case[T]], on_progress: Progress | None = None) -
     report = on_progress or (lambda done, total, name: None)
     rows: list[T] = []
     left_out: list[str] = []
-    for done, case in enumerate(cases):
-        report(done, len(cases), case.name)
+    for done, (name, make) in enumerate(cases):
+        report(done, len(cases), name)
         try:
-            rows.append(case.make())
+            rows.append(make())
         except NeedsDense:
             continue
         except Unproved as error:  # the other methods have an answer all the same
-            left_out.append(f"{case.name} is left out: {error}")
+            left_out.append(f"{name} is left out: {error}")
     report(len(cases), len(cases), "")
     return rows, left_out
 

@@ -116,7 +116,9 @@ def compare(
             **result.columns(),
         )
 
-    cases = [Case(f"{case[0].name}, {case[1]}", partial(make, *case)) for case in _cases(aim, sketch.d, directions)]
+    cases: list[Case[Row]] = [
+        (f"{case[0].name}, {case[1]}", partial(make, *case)) for case in _cases(aim, sketch.d, directions)
+    ]
     rows = _solved(cases, on_progress)
     fewest = min(row.rounds for row in rows)
     rows = [replace(row, more={**row.more, "times the rounds": row.rounds / fewest}) for row in rows]
@@ -262,8 +264,8 @@ def compare_distributed(
         return Row(rate=result.rate, rounds=result.K, floats=result.communication(), **words, **result.columns())
 
     shared = clients.common_sketch is not None
-    cases = [
-        Case(f"{method}, {structure} D, {seeds} seeds, {goal}", partial(make, method, structure, goal, seeds))
+    cases: list[Case[Row]] = [
+        (f"{method}, {structure} D, {seeds} seeds, {goal}", partial(make, method, structure, goal, seeds))
         for method, structure, goal, seeds in _CLIENT_CASES
         if shared or seeds == "independent"
     ]
