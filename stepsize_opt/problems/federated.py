@@ -106,7 +106,7 @@ class Federated:
 
     @cached_property
     def _stack(self) -> tuple[Any, Any] | None:
-        """Two sparse matrices for the gradients of all clients and seeds; None unless all are logistic with one penalty.
+        """Two sparse matrices for the gradients of all clients; None unless all are logistic with one penalty.
 
         The signed rows of all clients, M×d, and the nd×M matrix whose block of rows i holds (1/mᵢ) of client i's signed
         rows, transposed, in that client's columns: spread @ expit(rows @ Xᵀ) lists every client's data term.

@@ -178,6 +178,7 @@ class _OnRows(_Regularised):
 
     A: Any
     b: Vector
+    row_curvature = 1.0  # the second derivative of the loss of one row is at most this
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "A", read_rows("A", self.A))
@@ -193,6 +194,15 @@ class _OnRows(_Regularised):
     @property
     def m(self) -> int:
         return int(self.A.shape[0])
+
+    @property
+    def diagonal(self) -> float:
+        """λ max φ″, what the penalty adds to the diagonal of L."""
+        return read_penalty(self.penalty).most * self.reg
+
+    def smoothness(self) -> Matrix:
+        """Return L = cAᵀA/m + λ max φ″ I for a loss with second derivatives up to c."""
+        return gram(self.A, self.m / self.row_curvature, self.diagonal)
 
 
 @dataclass(frozen=True, eq=False)
@@ -240,6 +250,7 @@ class LogisticRegression(_OnRows):
 
     reg: float
     penalty: str = "nonconvex"
+    row_curvature = 0.25
 
     def __post_init__(self) -> None:
         positive_number("reg", self.reg)
@@ -263,10 +274,6 @@ class LogisticRegression(_OnRows):
     def terms(self) -> tuple[Any, Vector]:
         """The signed rows and the share that each has in the mean; a subclass may list equal rows once."""
         return self.signed_rows, np.full(self.m, 1.0 / self.m)
-
-    def smoothness(self) -> Matrix:
-        """Return L = AᵀA/(4m) + 2λI, with the ridge AᵀA/(4m) + λI."""
-        return gram(self.A, 4.0 * self.m, read_penalty(self.penalty).most * self.reg)
 
     def margins(self, X: Matrix) -> Matrix:
         """Return bᵢaᵢᵀx of the rows that ``terms`` lists at each row of X, shape (s, d) → (m', s)."""
@@ -390,9 +397,6 @@ class LeastSquares(_OnRows):
 
     def __repr__(self) -> str:
         return f"LeastSquares(m = {self.m}, d = {self.d}, λ = {self.reg:g})"
-
-    def smoothness(self) -> Matrix:
-        return gram(self.A, self.m, self.reg)
 
     def strong_convexity(self) -> Matrix:
         """Return M = AᵀA/m + λI, the Hessian itself."""
