@@ -246,7 +246,7 @@ class Feedback(Tabled):
 
         A checked round has one more, the value of f.
         """
-        return self.k + (1 if self.sends_residual else 0)
+        return self.k + self.sends_residual
 
     @property
     def setup_floats(self) -> SetupFloats:
@@ -256,11 +256,8 @@ class Feedback(Tabled):
         in one pass with r + 1 vectors (Nyström).  The mean L of the clients takes that from each of them; with
         ``one_client`` it is a message of one.
         """
-        if self.one_client:
-            largest_one = _floats_of(self.L, 0)
-            return SetupFloats(largest_one / self.clients, largest_one)
-        each = _floats_of(self.L, 1)
-        return SetupFloats(float(each), each)
+        each = _floats_of(self.L, 0 if self.one_client else 1)
+        return SetupFloats(each / self.clients if self.one_client else float(each), each)
 
     def _shown(self) -> list[tuple[str, str]]:
         names = ("d", "k", "clients", "rule", "places", "basis", "certified", "floats")
@@ -567,7 +564,6 @@ class FeedbackServer(MeasuredStepsize):
         ValueError, TypeError
             For a message that no client of this ``Feedback`` sends; the server is then as it was before.
         """
-        self._check_decided()
         received = self._read(messages)
         s = self.s.copy()
         with np.errstate(over="ignore"):  # propose refuses an s that is not finite
@@ -586,18 +582,15 @@ class FeedbackServer(MeasuredStepsize):
             A bound on (1/n) Σ‖tᵢ − eᵢ‖: what ``Feedback.residual_bound`` returns, or infinity where clients are absent,
             whose tᵢ nobody knows.
         """
-        self._check_decided()
+        if self._proposed is not None:
+            msg = "proposal must be followed by decide: the values of f at the last proposal are missing"
+            raise ValueError(msg)
         mean, bound = self.feedback.vector("s", s, len(self.x)), _read_residual(residual)
         with np.errstate(over="ignore", invalid="ignore"):  # decide rejects a y that is not finite
             y = self.x - self.c * self.feedback.step(mean)
         self._complete = math.isfinite(bound)
         self.s, self.residual, self._proposed = mean, self._known(bound), read_only(y)
         return y
-
-    def _check_decided(self) -> None:
-        if self._proposed is not None:
-            msg = "proposal must be followed by decide: the values of f at the last proposal are missing"
-            raise ValueError(msg)
 
     def _residual(self, messages: list[FeedbackMessage]) -> float:
         if any(one.residual == math.inf for one in messages):
