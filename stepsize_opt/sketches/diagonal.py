@@ -376,12 +376,12 @@ class SystematicSampling(DiagonalBase):
 
     def _chosen(self, x: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return which coordinates are taken for each x in 0 … 2^b − 1, shape (len(x), d)."""
-        N, ends = grid_points(self.d), np.concatenate([[0], np.cumsum(self._whole)])
+        N, ends = grid_points(self.d), np.concatenate([[0], self._ends])
         return np.diff((ends + x[:, None]) // N, axis=1) > 0
 
     def _map(self) -> PositiveMap:
         N, length = grid_points(self.d), self._whole
-        start = (np.cumsum(length) - length) % N
+        start = (self._ends - length) % N
         # How long the arcs of i and j on the circle of length 2^b overlap.
         both = np.zeros((self.d, self.d), dtype=np.int64)
         end = start + length
@@ -397,7 +397,7 @@ class SystematicSampling(DiagonalBase):
 
     @property
     def expected_nonzeros(self) -> float:
-        return int(self._whole.sum()) / grid_points(self.d)
+        return int(self._ends[-1]) / grid_points(self.d)
 
     @property
     def sampling_probabilities(self) -> Vector:
@@ -414,5 +414,5 @@ class SystematicSampling(DiagonalBase):
     def support(self) -> Law:
         N = grid_points(self.d)
         check_listable(self, self.d)
-        steps = np.unique(np.concatenate([[0], -np.cumsum(self._whole) % N]))
+        steps = np.unique(np.concatenate([[0], -self._ends % N]))
         return np.diff(steps, append=N) / N, self._chosen(steps) / self.p
