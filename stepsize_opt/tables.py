@@ -344,18 +344,11 @@ _MEASURED_COLUMNS = ("method", "seeds", "sketch", "k", "setup", "client", "serve
 # Columns of words, aligned to the left; all others are numbers.
 _WORDS = ("method", "stepsize", "seeds", "sketch", "status", "note")
 _FORMATS: dict[str, Callable[[Any], str]] = {
-    "rate": lambda value: f"{value:.6g}",
-    "descent rate": lambda value: f"{value:.6g}",
-    "rounds": _short,
-    "floats": _short,
-    "descent": _short,
-    "printed": _short,
-    "client": _short,
-    "server": _short,
-    "setup": _short,
-    "share of limit": lambda value: f"{100.0 * value:.1f}%",
-    "gap": lambda value: f"{value:.0e}",
-    "times the rounds": lambda value: f"{value:.3f}x",
+    **dict.fromkeys(("rate", "descent rate"), "{:.6g}".format),
+    **dict.fromkeys(("rounds", "floats", "descent", "printed", "client", "server", "setup"), _short),
+    "share of limit": "{:.1%}".format,
+    "gap": "{:.0e}".format,
+    "times the rounds": "{:.3f}x".format,
 }
 
 

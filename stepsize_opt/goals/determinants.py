@@ -72,11 +72,7 @@ class PaperGoal(Goal):
         return Proof(at.D, certificate, at.descent(), certificate.feasible)
 
     def judge(
-        self,
-        condition: Evaluation,
-        metric: Descent | None,
-        dual: Matrix | None,
-        others: Sequence[Matrix],
+        self, condition: Evaluation, metric: Descent | None, dual: Matrix | None, others: Sequence[Matrix]
     ) -> Certificate:
         return condition.certificate(dual, others=others)
 
@@ -128,11 +124,7 @@ class MetricGoal(Goal):
         return Proof(at.D, certificate, self.descent(at, certificate), at.satisfies_condition)
 
     def judge(
-        self,
-        condition: Evaluation,
-        metric: Descent | None,
-        dual: Matrix | None,
-        others: Sequence[Matrix],
+        self, condition: Evaluation, metric: Descent | None, dual: Matrix | None, others: Sequence[Matrix]
     ) -> Certificate:
         if metric is None:
             return Certificate(False, -math.inf, -math.inf, math.inf, condition.d)
