@@ -275,7 +275,7 @@ def _answer(question: Question, targets: Targets, requested: int | None, tol: fl
 
 def _find(question: Question, targets: Targets, K: int | None, runs: Runs) -> _Found:
     """Find the best D for a given K, or the smallest K with its D; raises RuntimeError without a proved stepsize."""
-    limits = (math.inf, targets.log_kappa) if K is None else (targets.log_share(K), targets.log_det_factor)
+    limits = targets.log_limits(K)
     conditions = question.conditions
     answer, runs = search.answered(replace(question, limits=limits), runs)
     best = None if answer.direction is None else best_multiple(conditions, targets, answer.direction, K)
