@@ -104,7 +104,7 @@ def plan(
     """
     goals = _read_goals(goal)
     _refuse_unused(goals, epsilon2=epsilon2, accuracy=accuracy, strong_convexity=strong_convexity)
-    given = Problem.read(problem, initial_gap, delta_inf, curved=any(one.takes_curvature for one in goals))
+    given = Problem.read(problem, initial_gap, delta_inf)
     allowed = _read_budget(budget, given.d)
     settings = read_solving(solving)
     accuracies = {"epsilon2": epsilon2, "accuracy": accuracy}

@@ -29,7 +29,7 @@ from stepsize_solvers.programs import Matrix
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """L of f, the matrices of the clients (none for one node), Δ⁰, Δ^inf, and the M ⪯ ∇²f that an objective knows.
+    """L of f, the matrices of the clients (none for one node), Δ⁰, Δ^inf, and the objective where it was one.
 
     A large L is not formed, and then neither are those of its clients; senders: how many send numbers each round; note:
     what is to be said of a Δ⁰ that was found.
@@ -40,7 +40,7 @@ class Problem:
     senders: int
     initial_gap: float
     delta_inf: float | None
-    known: Any = None
+    objective: Any = None
     note: str = ""
 
     def __post_init__(self) -> None:
@@ -58,18 +58,22 @@ class Problem:
         return "one node" if self.senders == 1 and not self.clients else "shared"
 
     @cached_property
+    def known(self) -> Any:
+        """The M ⪯ ∇²f that an objective knows, a number μ for μI where d is large; None without one."""
+        known = None if self.objective is None else known_curvature(self.objective)
+        # A large f that is convex, no more, may have an M ≻ 0 that it does not know.
+        return known or None if self.d > LARGE else known
+
+    @cached_property
     def strong_convexity(self) -> Any:
         """The M that an objective knows if it is positive definite; None without one."""
         return self.known if self.known is not None and _smallest(self.known) > 0.0 else None
 
     @staticmethod
-    def read(problem: Any, initial_gap: float | None, delta_inf: float | None, *, curved: bool) -> Problem:
-        """Raises ValueError or TypeError for what is no problem, or for a missing or impossible number.
-
-        ``curved``: whether M is wanted, which may be as large as L.
-        """
+    def read(problem: Any, initial_gap: float | None, delta_inf: float | None) -> Problem:
+        """Raises ValueError or TypeError for what is no problem, or for a missing or impossible number."""
         if hasattr(problem, "smoothness"):
-            return _of_objective(problem, initial_gap, delta_inf, curved=curved)
+            return _of_objective(problem, initial_gap, delta_inf)
         if initial_gap is None:
             msg = "plan needs initial_gap = f(x⁰) − f^inf when the problem is given by matrices"
             raise ValueError(msg)
@@ -146,7 +150,7 @@ class Budget:
         return "at most " + ", ".join(words) if words else "no limit"
 
 
-def _of_objective(objective: Any, initial_gap: float | None, delta_inf: float | None, *, curved: bool) -> Problem:
+def _of_objective(objective: Any, initial_gap: float | None, delta_inf: float | None) -> Problem:
     """Read an objective: what is not given is found, Δ⁰ from x⁰ = 0."""
     large = objective.d > LARGE
     clients: tuple[Matrix, ...] = ()
@@ -168,11 +172,8 @@ def _of_objective(objective: Any, initial_gap: float | None, delta_inf: float | 
             note = f"Δ⁰ = {initial_gap:.6g} is f(0) minus the smallest value found"
             if infimum.found - infimum.proved > _CLOSE * initial_gap:
                 note += f"; proved is only Δ⁰ ≤ {start - infimum.proved:.6g}, and the rounds grow with Δ⁰"
-    known = known_curvature(objective) if curved else None
-    if large:
-        known = known or None  # a large f that is convex, no more, may have an M ≻ 0 that it does not know
     L = proved_smoothness(smoothness.of(objective) if large else objective.smoothness())
-    return Problem(L, clients, getattr(objective, "n", 1), initial_gap, delta_inf, known, note)
+    return Problem(L, clients, getattr(objective, "n", 1), initial_gap, delta_inf, objective, note)
 
 
 # Relative differences that are rounding, of a Δ⁰ and of a Hessian.
