@@ -104,13 +104,15 @@ class ProvedMultiple:
 
 
 def best_multiple(
-    conditions: Conditions, targets: Targets, direction: Multiples, K: int | None
+    conditions: Conditions, targets: Targets, direction: Multiples | None, K: int | None
 ) -> ProvedMultiple | None:
     """Find the largest multiple for a given K, or the multiple with the smallest K; None without a proof.
 
     With K given, D ⪯ L⁻¹ and λ_D ≤ min{n/K, nε²τ/(4Δ^inf)} are proved, and K ≥ 12Δ⁰/(τε²) is left open.  Otherwise all
     of (12) is proved: first for the real number K = 12Δ⁰/(τε²), then for a whole one.
     """
+    if direction is None:
+        return None
     found = _fit(conditions, targets, direction, K)
     if found is None or K is not None:
         return found
