@@ -26,7 +26,7 @@ from stepsize_opt.proofs import (
     twice_gamma,
 )
 from stepsize_opt.smoothness import LimitBounds, MatrixSmoothness
-from stepsize_solvers.programs import Indices, Matrix, Program, Vector
+from stepsize_solvers.programs import Indices, Matrix, Vector
 
 # t = 1 solves in one step; the largest float below it keeps the logarithm finite.
 _ALMOST_ONE = math.nextafter(1.0, 0.0)
@@ -98,13 +98,9 @@ class FloorGoal(MetricGoal):
         low, high = (d * float((end + shift).min()) for end in (lower - loss, upper + loss))
         return Certificate(True, log_det.margin, low, high, d)
 
-    def program(self, condition: Program) -> Program:
-        family = condition.condition
-        assert family is not None and family.B is not None
+    def floor(self, d: int) -> Matrix:
         M = self.M
-        inverse = np.eye(condition.d) / M if isinstance(M, float) else np.linalg.inv(dense(M))
-        floor = np.asarray(inverse, dtype=np.float64)
-        return Program.descent(family.B, family.Q, condition.pattern, floor, family.B_slack)
+        return np.asarray(np.eye(d) / M if isinstance(M, float) else np.linalg.inv(dense(M)), dtype=np.float64)
 
     def value(self, metric: Descent, dual: Matrix | None, tol: float = 0.0) -> Certificate:
         return metric.floor_certificate(dual, self.restricted(np.arange(metric.d)), tol)
@@ -118,7 +114,7 @@ class FloorGoal(MetricGoal):
         return certificate.shifted(certificate.d * Interval.exact(self.M).log())
 
     def bounds(self, L: MatrixSmoothness, indices: Indices) -> LimitBounds:
-        return L.bounds(self.restricted(indices), indices)
+        return L.bounds(part_of(self.theorems_M, indices), indices, momentum=self.momentum)
 
 
 class EuclideanGoal(FloorGoal):

@@ -17,7 +17,7 @@ import numpy as np
 from scipy import sparse
 
 from stepsize_opt.goals.base import Goal, GoalWords
-from stepsize_opt.goals.floors import FloorGoal, StronglyConvex, part_of
+from stepsize_opt.goals.floors import FloorGoal, StronglyConvex
 from stepsize_opt.inputs.checks import check_dense, dimensions, positive_number, read_only, real_array
 from stepsize_opt.inputs.matrices import Symmetric, check_positive_definite, dense
 from stepsize_opt.proofs import (
@@ -30,7 +30,7 @@ from stepsize_opt.proofs import (
     rounded_up,
     twice_gamma,
 )
-from stepsize_opt.smoothness import LimitBounds, MatrixSmoothness
+from stepsize_opt.smoothness import LimitBounds
 from stepsize_solvers.programs import Indices, Matrix, PositiveMap, Vector
 
 _RATE = "t with H ⪰ t²𝒫(M⁻¹)"
@@ -71,9 +71,6 @@ class MomentumGoal(FloorGoal):
         upper = certificate.upper_bound + certificate.d * self.loss
         slack = 4.0 * UNIT * (abs(certificate.upper_bound) + certificate.d)
         return replace(certificate, log_det=0.5 * certificate.log_det, upper_bound=0.5 * (upper + slack))
-
-    def bounds(self, L: MatrixSmoothness, indices: Indices) -> LimitBounds:
-        return L.bounds(part_of(self.theorems_M, indices), indices, momentum=True)
 
     def log_limit(self, parts: Sequence[LimitBounds], rank: float) -> float:
         return 0.5 * super().log_limit(parts, rank)  # that of t²
