@@ -103,12 +103,12 @@ def plan(
     ('subspace', 8945)
     """
     goals = _read_goals(goal)
-    _refuse_unused(goals, epsilon2=epsilon2, accuracy=accuracy, strong_convexity=strong_convexity)
+    numbers = {"epsilon2": epsilon2, "accuracy": accuracy, "strong_convexity": strong_convexity}
+    _refuse_unused(goals, numbers)
     given = Problem.read(problem, initial_gap, delta_inf)
     allowed = _read_budget(budget, given.d)
     settings = read_solving(solving)
-    accuracies = {"epsilon2": epsilon2, "accuracy": accuracy}
-    planned = [_rows_of(one, given, accuracies, strong_convexity, settings) for one in goals]
+    planned = [_rows_of(one, given, numbers, settings) for one in goals]
     ks = _ks(allowed.per_round or given.d)
     laws = _read_sketches(sketches, given.d, ks)
     ks = sorted({*ks, *(law.expected_rank for law in laws)})
@@ -370,31 +370,25 @@ def _arguments(goal: Asked) -> tuple[str, ...]:
     return (*goal.words.arguments, "strong_convexity") if takes_curvature else goal.words.arguments
 
 
-def _refuse_unused(goals: Sequence[Asked], **given: Any) -> None:
+def _refuse_unused(goals: Sequence[Asked], numbers: Mapping[str, Any]) -> None:
     """Raise ValueError for an argument that none of the goals uses."""
     used = {name for goal in goals for name in _arguments(goal)}
-    for name, value in given.items():
+    for name, value in numbers.items():
         if value is not None and name not in used:
             takers = [goal for goal in METRIC_GOALS if name in _arguments(goal_class(goal))]
             msg = f"{name} is for {' and '.join(f'goal={goal!r}' for goal in takers)}, not asked for: leave it out"
             raise ValueError(msg)
 
 
-def _rows_of(
-    goal: Asked,
-    given: Problem,
-    accuracies: Mapping[str, float | None],
-    strong_convexity: Any,
-    solving: Mapping[str, Any],
-) -> Rows:
+def _rows_of(goal: Asked, given: Problem, numbers: Mapping[str, Any], solving: Mapping[str, Any]) -> Rows:
     """Return the rows of a goal for its accuracy, with the M of the objective where none is given."""
     name, M = goal.words.arguments[0], None
-    value = accuracies.get(name)
+    value = numbers.get(name)
     if value is None:
         msg = f"goal={goal.name!r} needs {name}"
         raise ValueError(msg)
     if "strong_convexity" in _arguments(goal):
-        M = given.strong_convexity if strong_convexity is None else strong_convexity
+        M = given.strong_convexity if numbers["strong_convexity"] is None else numbers["strong_convexity"]
         if M is None:
             msg = (
                 f"goal={goal.name!r} needs strong_convexity: an M ⪯ ∇²f, a matrix or a number μ > 0; a strongly convex "
