@@ -18,6 +18,7 @@ from stepsize_opt.inputs.checks import check_dense, generator, layer_sizes, prob
 from stepsize_opt.proofs import coefficient_roundings
 from stepsize_opt.sketches.base import (
     DiagonalBase,
+    KFloats,
     Law,
     check_listable,
     check_sizes,
@@ -78,7 +79,7 @@ class Identity(DiagonalBase):
 
 
 @dataclass(frozen=True, eq=False)
-class RandK(DiagonalBase):
+class RandK(KFloats, DiagonalBase):
     """Rand-k: k of the d coordinates, drawn uniformly without replacement, each multiplied by d/k.
 
     𝒫(M) = P ∘ M with P_jj = d/k and P_ij = (d/k)² · k(k−1)/(d(d−1)) = d(k−1)/(k(d−1)), and ω = d/k − 1.
@@ -97,12 +98,6 @@ class RandK(DiagonalBase):
     """
 
     form: ClassVar[str] = "randk:8 or randk:25%"
-    unbiased_by_formula: ClassVar[bool] = True
-    k: int
-
-    def __post_init__(self) -> None:
-        d = whole_number("d", self.d)
-        self._set(d=d, k=whole_number("k", self.k, high=d))
 
     def _map(self) -> PositiveMap:
         d, k = self.d, self.k
@@ -131,14 +126,6 @@ class RandK(DiagonalBase):
         out = np.zeros((len(chosen), self.d))
         np.put_along_axis(out, chosen, self.d / self.k, axis=1)
         return out
-
-    @property
-    def expected_nonzeros(self) -> float:
-        return float(self.k)
-
-    @property
-    def text(self) -> str:
-        return f"randk:{self.k}"
 
     @classmethod
     def parse(cls, argument: str, d: int) -> RandK:
