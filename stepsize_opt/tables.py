@@ -213,20 +213,14 @@ class Table:
 
     def __repr__(self) -> str:
         lines = [self.title]
-        for goal in self.goals:
-            lines += ["", f"goal {goal}"] if len(self.goals) > 1 else [""]
-            lines += _lines(self._cells(goal))
-        if self.measured:
-            lines += ["", _MEASURED_TITLE, *_lines(self._measured_cells())]
+        for caption, cells in self._parts():
+            shown = len(self.goals) > 1 or caption == _MEASURED_TITLE
+            lines += ["", *([caption] if shown else []), *_lines(cells)]
         return "\n".join([*lines, "", *self._legend()])
 
     def _repr_html_(self) -> str:
-        parts = [f"<p>{escape(self.title)}</p>"]
-        parts += [_html_table(f"goal {goal}", self._cells(goal)) for goal in self.goals]
-        if self.measured:
-            parts.append(_html_table(_MEASURED_TITLE, self._measured_cells()))
-        parts += [f"<p>{escape(line)}</p>" for line in self._legend()]
-        return "".join(parts)
+        tables = [_html_table(caption, cells) for caption, cells in self._parts()]
+        return "".join([f"<p>{escape(self.title)}</p>", *tables, *(f"<p>{escape(one)}</p>" for one in self._legend())])
 
     def _legend(self) -> list[str]:
         words = ["* best"]
@@ -241,15 +235,14 @@ class Table:
         """Return the header and the rows of a goal as text, the mark first."""
         best = self.best_for(goal)
         marks = ["*" if row is best else " " if row.within_budget else "!" for row in self.of_goal(goal)]
-        rows = [[cell(row, name) for name in self.columns] for row in self.of_goal(goal)]
-        return [[" ", *self.columns], *([mark, *row] for mark, row in zip(marks, rows, strict=True))]
+        return _cells(self.columns, self.of_goal(goal), marks)
 
-    def _measured_cells(self) -> list[list[str]]:
-        """Return the header and the rows of the measured methods as text, without a mark."""
-        return [
-            [" ", *_MEASURED_COLUMNS],
-            *([" ", *(cell(row, name) for name in _MEASURED_COLUMNS)] for row in self.measured),
-        ]
+    def _parts(self) -> list[tuple[str, list[list[str]]]]:
+        """Return the caption and the cells of each goal, and of the measured methods."""
+        parts = [(f"goal {goal}", self._cells(goal)) for goal in self.goals]
+        if self.measured:
+            parts.append((_MEASURED_TITLE, _cells(_MEASURED_COLUMNS, self.measured, " " * len(self.measured))))
+        return parts
 
     def _edge(self, goal: str) -> float:
         """Return the most floats that a plot shows."""
@@ -356,6 +349,12 @@ def cell(row: Row | Measured, name: str) -> str:
     """Return a cell of the text: empty for None."""
     value = row.more[name] if name in row.more else getattr(row, name.replace(" ", "_"))
     return "" if value is None else _FORMATS.get(name, str)(value)
+
+
+def _cells(columns: Sequence[str], rows: Sequence[Row | Measured], marks: Sequence[str]) -> list[list[str]]:
+    """Return the header and the rows as text, the mark first."""
+    marked = zip(marks, rows, strict=True)
+    return [[" ", *columns], *([mark, *(cell(row, name) for name in columns)] for mark, row in marked)]
 
 
 def _lines(cells: Sequence[Sequence[str]]) -> list[str]:
