@@ -68,6 +68,14 @@ def check_objective(name: str, value: object) -> None:
         raise TypeError(msg)
 
 
+def known_curvature(objective: Any) -> Any:
+    """Return the M ⪯ ∇²f that an objective knows, a number μ for μI where d is large; None where it knows none."""
+    try:
+        return objective.curvature_from_below if objective.d > LARGE else objective.strong_convexity()
+    except AttributeError:  # an objective of a user's own, or layers or clients of which one is
+        return None
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return the end of a message that names the closest of the known words; nothing where none is close."""
     meant = get_close_matches(word, list(known), 1)

@@ -15,12 +15,13 @@ from stepsize_opt.inputs.checks import (
     LARGE,
     check_one_of,
     dimensions,
+    known_curvature,
     nonnegative_number,
     positive_number,
     whole_number,
 )
 from stepsize_opt.inputs.matrices import dense, read_matrix
-from stepsize_opt.problems import Federated, find_federated_infimum, find_infimum, known_curvature
+from stepsize_opt.problems import Federated, find_federated_infimum, find_infimum
 from stepsize_opt.proofs import mean_above
 from stepsize_opt.smoothness import MatrixSmoothness, Smoothness, proved_smoothness
 from stepsize_opt.tables import Row

@@ -6,7 +6,6 @@ from stepsize_opt.problems.infimum import (
     Infimum as Infimum,
     find_federated_infimum as find_federated_infimum,
     find_infimum as find_infimum,
-    known_curvature as known_curvature,
 )
 from stepsize_opt.problems.objectives import (
     Layered as Layered,

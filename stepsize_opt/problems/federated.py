@@ -10,7 +10,7 @@ import numpy as np
 from scipy import sparse
 from scipy.special import expit
 
-from stepsize_opt.problems.objectives import LogisticRegression, Objective, at_points, read_objectives, read_penalty
+from stepsize_opt.problems.objectives import PENALTIES, LogisticRegression, Objective, at_points, read_objectives
 from stepsize_opt.proofs import mean_above, sum_below
 from stepsize_solvers.programs import Matrix, Vector
 
@@ -101,7 +101,7 @@ class Federated:
         # (nd, s) → (s, n, d)
         out = np.ascontiguousarray((spread @ weights).T).reshape(len(X), self.n, self.d)
         first: Any = self.clients[0]
-        out += first.reg * read_penalty(first.penalty).gradient(X)[:, None, :]
+        out += first.reg * PENALTIES[first.penalty].gradient(X)[:, None, :]
         return out
 
     @cached_property

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from stepsize_opt.inputs.checks import LARGE, check_objective, real_array, whole_number
+from stepsize_opt.inputs.checks import check_objective, known_curvature, real_array, whole_number
 from stepsize_opt.problems.federated import Federated
 from stepsize_opt.problems.objectives import Objective
 from stepsize_opt.proofs import sum_below
@@ -111,14 +111,6 @@ def _bound_at(objective: Any, x: Vector) -> float:
     f, g = float(objective.value(x[None])[0]), objective.gradient(x[None])[0]
     newton = np.linalg.solve(M, g) if np.ndim(M) == 2 else g / M
     return f - 0.5 * float(g @ newton) - _rounding(f)
-
-
-def known_curvature(objective: Any) -> Any:
-    """Return the M ⪯ ∇²f that an objective knows, a number μ for μI where d is large; None where it knows none."""
-    try:
-        return objective.curvature_from_below if objective.d > LARGE else objective.strong_convexity()
-    except AttributeError:  # an objective of a user's own, or layers or clients of which one is
-        return None
 
 
 @dataclass(frozen=True)

@@ -152,7 +152,7 @@ class _Regularised(ABC):
     @property
     def curvature_from_below(self) -> float:
         """μ with ∇²f ⪰ μI: λ min φ″."""
-        return read_penalty(self.penalty).least * self.reg
+        return PENALTIES[self.penalty].least * self.reg
 
     def strong_convexity(self) -> Matrix:
         """Return M = μI, all that is known below the Hessian of the loss being 0."""
@@ -162,13 +162,13 @@ class _Regularised(ABC):
     @at_points
     def value(self, X: Matrix) -> Vector:
         """Return f at each row of X, shape (s, d) → (s,), or at one point."""
-        return np.asarray(self._loss(X) + self.reg * read_penalty(self.penalty).value(X))
+        return np.asarray(self._loss(X) + self.reg * PENALTIES[self.penalty].value(X))
 
     @at_points
     def gradient(self, X: Matrix) -> Matrix:
         """Return ∇f at each row of X, shape (s, d) → (s, d), or at one point."""
         out = self._loss_gradient(X)
-        out += self.reg * read_penalty(self.penalty).gradient(X)
+        out += self.reg * PENALTIES[self.penalty].gradient(X)
         return out
 
 
@@ -198,7 +198,7 @@ class _OnRows(_Regularised):
     @property
     def diagonal(self) -> float:
         """λ max φ″, what the penalty adds to the diagonal of L."""
-        return read_penalty(self.penalty).most * self.reg
+        return PENALTIES[self.penalty].most * self.reg
 
     def smoothness(self) -> Matrix:
         """Return L = cAᵀA/m + λ max φ″ I for a loss with second derivatives up to c."""
