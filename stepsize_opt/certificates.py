@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from fractions import Fraction
 from functools import singledispatch
 from os import PathLike
@@ -38,15 +38,8 @@ AnyMatrix: TypeAlias = "Symmetric | StepsizeOperator | LowRankPlusDiagonal | Thi
 
 # A certificate holds dense multipliers and is verified with whole numbers: beyond this size neither makes sense.
 LARGEST = 400
-# The parameters of the sketches that have a name, under the names that the verifier reads.
-_PARAMETERS: dict[type[Sketch], tuple[str, ...]] = {
-    Identity: (),
-    RandK: ("k",),
-    Gaussian: ("k",),
-    BernQ: ("q", "sizes"),
-    IndependentSampling: ("p",),
-    SystematicSampling: ("p",),
-}
+# The sketches whose fields the verifier reads by their names.
+_NAMED = (Identity, RandK, Gaussian, BernQ, IndependentSampling, SystematicSampling)
 _MOST_PARTS = 4  # of a reference
 _FINE = 1e-12  # a share of D̂ that costs nothing
 # A multiplier that is found for the file is so much finer than the answer, whose bound it then proves.
@@ -239,8 +232,8 @@ def plain_structure(structure: Structure, d: int) -> Document:
 
 def plain_law(sketch: Sketch) -> Document:
     """Return the distribution of a sketch: its kind and parameters, its layers, or its outcomes and weights."""
-    parameters = _PARAMETERS.get(type(sketch))
-    if parameters is not None:
+    if type(sketch) in _NAMED:
+        parameters = [one.name for one in fields(sketch) if one.name != "d"]
         return {"kind": type(sketch).__name__} | {name: plain(getattr(sketch, name)) for name in parameters}
     if isinstance(sketch, LayerWise):
         sizes = [layer.d for layer in sketch.layers]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from statistics import median
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from stepsize_opt.plots import STYLES, axes_or_new, log_axes
 from stepsize_opt.proofs import Unproved
@@ -19,6 +19,8 @@ from stepsize_solvers.programs import Tabled, html_row, html_table
 Limits = Mapping[str, tuple[tuple[float, float], ...]]
 Progress = Callable[[int, int, str], None]
 T = TypeVar("T")
+# A row to be made: its name while it is solved, and what solves it.
+Case = tuple[str, Callable[[], T]]
 # A plot shows rows up to this multiple of the median floats.
 _SPREAD = 4.0
 
@@ -211,20 +213,14 @@ class Table:
 
     def __repr__(self) -> str:
         lines = [self.title]
-        for goal in self.goals:
-            lines += ["", f"goal {goal}"] if len(self.goals) > 1 else [""]
-            lines += _lines(self._cells(goal))
-        if self.measured:
-            lines += ["", _MEASURED_TITLE, *_lines(self._measured_cells())]
+        for caption, cells in self._parts():
+            shown = len(self.goals) > 1 or caption == _MEASURED_TITLE
+            lines += ["", *([caption] if shown else []), *_lines(cells)]
         return "\n".join([*lines, "", *self._legend()])
 
     def _repr_html_(self) -> str:
-        parts = [f"<p>{escape(self.title)}</p>"]
-        parts += [_html_table(f"goal {goal}", self._cells(goal)) for goal in self.goals]
-        if self.measured:
-            parts.append(_html_table(_MEASURED_TITLE, self._measured_cells()))
-        parts += [f"<p>{escape(line)}</p>" for line in self._legend()]
-        return "".join(parts)
+        tables = [_html_table(caption, cells) for caption, cells in self._parts()]
+        return "".join([f"<p>{escape(self.title)}</p>", *tables, *(f"<p>{escape(one)}</p>" for one in self._legend())])
 
     def _legend(self) -> list[str]:
         words = ["* best"]
@@ -239,15 +235,14 @@ class Table:
         """Return the header and the rows of a goal as text, the mark first."""
         best = self.best_for(goal)
         marks = ["*" if row is best else " " if row.within_budget else "!" for row in self.of_goal(goal)]
-        rows = [[cell(row, name) for name in self.columns] for row in self.of_goal(goal)]
-        return [[" ", *self.columns], *([mark, *row] for mark, row in zip(marks, rows, strict=True))]
+        return _cells(self.columns, self.of_goal(goal), marks)
 
-    def _measured_cells(self) -> list[list[str]]:
-        """Return the header and the rows of the measured methods as text, without a mark."""
-        return [
-            [" ", *_MEASURED_COLUMNS],
-            *([" ", *(cell(row, name) for name in _MEASURED_COLUMNS)] for row in self.measured),
-        ]
+    def _parts(self) -> list[tuple[str, list[list[str]]]]:
+        """Return the caption and the cells of each goal, and of the measured methods."""
+        parts = [(f"goal {goal}", self._cells(goal)) for goal in self.goals]
+        if self.measured:
+            parts.append((_MEASURED_TITLE, _cells(_MEASURED_COLUMNS, self.measured, " " * len(self.measured))))
+        return parts
 
     def _edge(self, goal: str) -> float:
         """Return the most floats that a plot shows."""
@@ -301,14 +296,6 @@ class Table:
         return ax
 
 
-@dataclass(frozen=True)
-class Case(Generic[T]):
-    """A row to be made: its name while it is solved, and what solves it."""
-
-    name: str
-    make: Callable[[], T]
-
-
 def solve_cases(cases: Sequence[Case[T]], on_progress: Progress | None = None) -> tuple[list[T], list[str]]:
     """Solve cases one after the other; return their rows, and why others have none.
 
@@ -321,14 +308,14 @@ def solve_cases(cases: Sequence[Case[T]], on_progress: Progress | None = None) -
     report = on_progress or (lambda done, total, name: None)
     rows: list[T] = []
     left_out: list[str] = []
-    for done, case in enumerate(cases):
-        report(done, len(cases), case.name)
+    for done, (name, make) in enumerate(cases):
+        report(done, len(cases), name)
         try:
-            rows.append(case.make())
+            rows.append(make())
         except NeedsDense:
             continue
         except Unproved as error:  # the other methods have an answer all the same
-            left_out.append(f"{case.name} is left out: {error}")
+            left_out.append(f"{name} is left out: {error}")
     report(len(cases), len(cases), "")
     return rows, left_out
 
@@ -350,18 +337,11 @@ _MEASURED_COLUMNS = ("method", "seeds", "sketch", "k", "setup", "client", "serve
 # Columns of words, aligned to the left; all others are numbers.
 _WORDS = ("method", "stepsize", "seeds", "sketch", "status", "note")
 _FORMATS: dict[str, Callable[[Any], str]] = {
-    "rate": lambda value: f"{value:.6g}",
-    "descent rate": lambda value: f"{value:.6g}",
-    "rounds": _short,
-    "floats": _short,
-    "descent": _short,
-    "printed": _short,
-    "client": _short,
-    "server": _short,
-    "setup": _short,
-    "share of limit": lambda value: f"{100.0 * value:.1f}%",
-    "gap": lambda value: f"{value:.0e}",
-    "times the rounds": lambda value: f"{value:.3f}x",
+    **dict.fromkeys(("rate", "descent rate"), "{:.6g}".format),
+    **dict.fromkeys(("rounds", "floats", "descent", "printed", "client", "server", "setup"), _short),
+    "share of limit": "{:.1%}".format,
+    "gap": "{:.0e}".format,
+    "times the rounds": "{:.3f}x".format,
 }
 
 
@@ -369,6 +349,12 @@ def cell(row: Row | Measured, name: str) -> str:
     """Return a cell of the text: empty for None."""
     value = row.more[name] if name in row.more else getattr(row, name.replace(" ", "_"))
     return "" if value is None else _FORMATS.get(name, str)(value)
+
+
+def _cells(columns: Sequence[str], rows: Sequence[Row | Measured], marks: Sequence[str]) -> list[list[str]]:
+    """Return the header and the rows as text, the mark first."""
+    marked = zip(marks, rows, strict=True)
+    return [[" ", *columns], *([mark, *(cell(row, name) for name in columns)] for mark, row in marked)]
 
 
 def _lines(cells: Sequence[Sequence[str]]) -> list[str]:

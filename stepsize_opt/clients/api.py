@@ -169,7 +169,8 @@ def optimal_distributed_stepsize(
     >>> result.status, result.K
     ('optimal', 306)
     """
-    settings = solve_settings(tol=tol, verbose=verbose, time_limit=time_limit, max_iters=max_iters, options=options)
+    solving: dict[str, Any] = {"tol": tol, "verbose": verbose, "time_limit": time_limit, "max_iters": max_iters}
+    settings = solve_settings(**solving, options=options)
     method = get_method(algorithm)
     check_one_of("goal", goal, CLIENT_GOALS)
     check_one_of("seeds", seeds, SEEDS)
@@ -191,19 +192,8 @@ def optimal_distributed_stepsize(
         if clients.common_sketch is None:
             msg = "seeds='shared' takes one sketch for all clients: different laws cannot have the same draw"
             raise ValueError(msg)
-        node = optimal_stepsize(
-            clients.smoothness,
-            clients.common_sketch,
-            algorithm=method,
-            structure=structure,
-            goal=goal,
-            solver=solver,
-            tol=tol,
-            verbose=verbose,
-            time_limit=time_limit,
-            max_iters=max_iters,
-            options=options,
-        )
+        solving |= {"algorithm": method, "structure": structure, "goal": goal, "solver": solver, "options": options}
+        node = optimal_stepsize(clients.smoothness, clients.common_sketch, **solving)
         return _shared_seeds(node, targets, requested, **asked)
     # det(D)^{1/d} enters K once directly and once through λ_D, so the program must be twice as exact as K.
     settings = replace(settings, tol=settings.tol / 4.0)
@@ -275,14 +265,14 @@ def _answer(question: Question, targets: Targets, requested: int | None, tol: fl
 
 def _find(question: Question, targets: Targets, K: int | None, runs: Runs) -> _Found:
     """Find the best D for a given K, or the smallest K with its D; raises RuntimeError without a proved stepsize."""
-    limits = (math.inf, targets.log_kappa) if K is None else (targets.log_share(K), targets.log_det_factor)
+    limits = targets.log_limits(K)
     conditions = question.conditions
     answer, runs = search.answered(replace(question, limits=limits), runs)
-    best = None if answer.direction is None else best_multiple(conditions, targets, answer.direction, K)
+    best = best_multiple(conditions, targets, answer.direction, K)
     if answer.direction is not None and best is None:
         plain = search.plain_run(conditions, runs)
         runs = (*runs, plain)
-        best = None if plain.direction is None else best_multiple(conditions, targets, plain.direction, K)
+        best = best_multiple(conditions, targets, plain.direction, K)
     if best is None:
         msg = f"no solver returned a stepsize for d = {conditions.d}: {'; '.join(search.all_notes(runs)) or 'no point'}"
         raise RuntimeError(msg)

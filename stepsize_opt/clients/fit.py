@@ -7,10 +7,9 @@ If (s, K) satisfies them, so does (s√(K/K′), K′) for every K′ > K: the f
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -96,8 +95,8 @@ class ProvedMultiple:
     D: Matrix
     lambda_D: float
     log_rate: float
-    K: int = 0
-    free_log_rate: float = -math.inf
+    K: int
+    free_log_rate: float
 
     @property
     def rate(self) -> float:
@@ -105,32 +104,27 @@ class ProvedMultiple:
 
 
 def best_multiple(
-    conditions: Conditions, targets: Targets, direction: Multiples, K: int | None
+    conditions: Conditions, targets: Targets, direction: Multiples | None, K: int | None
 ) -> ProvedMultiple | None:
     """Find the largest multiple for a given K, or the multiple with the smallest K; None without a proof.
 
     With K given, D ⪯ L⁻¹ and λ_D ≤ min{n/K, nε²τ/(4Δ^inf)} are proved, and K ≥ 12Δ⁰/(τε²) is left open.  Otherwise all
     of (12) is proved: first for the real number K = 12Δ⁰/(τε²), then for a whole one.
     """
-    if K is not None:
-        fitted = _fit_K(conditions, targets, direction, K)
-        return None if fitted is None else replace(fitted, free_log_rate=fitted.log_rate)
-    free = _fit(
-        conditions,
-        direction,
-        (math.inf, targets.log_kappa),
-        lambda f: f.lambda_D <= targets.lambda_allowed_for_some_K(f.rate),
-    )
-    if free is None:
+    if direction is None:
         return None
+    found = _fit(conditions, targets, direction, K)
+    if found is None or K is not None:
+        return found
+    free = found.log_rate
 
     def prove(whole: int) -> ProvedMultiple | None:
-        fitted = _fit_K(conditions, targets, direction, whole)
+        fitted = _fit(conditions, targets, direction, whole)
         if fitted is None or not targets.enough(whole, fitted.rate):
             return None
-        return replace(fitted, free_log_rate=free.log_rate)
+        return replace(fitted, free_log_rate=free)
 
-    return first_proved(_whole_numbers(targets.least_iterations(free.rate)), prove)
+    return first_proved(_whole_numbers(targets.least_iterations(found.rate)), prove)
 
 
 def _whole_numbers(K: int) -> Iterator[int]:
@@ -145,47 +139,40 @@ def _whole_numbers(K: int) -> Iterator[int]:
         yield K + max(3, K >> shift)
 
 
-def _fit_K(conditions: Conditions, targets: Targets, direction: Multiples, K: int) -> ProvedMultiple | None:
-    found = _fit(
-        conditions,
-        direction,
-        (targets.log_share(K), targets.log_det_factor),
-        lambda f: f.lambda_D <= targets.lambda_allowed(K, f.rate),
-    )
-    return None if found is None else replace(found, K=K)
-
-
-def _fit(
-    conditions: Conditions, direction: Multiples, bounds: tuple[float, float], holds: Callable[[ProvedMultiple], bool]
-) -> ProvedMultiple | None:
-    """Find the largest multiple within the bounds on λ_D that is proved to satisfy D ⪯ L⁻¹ and what ``holds`` asks."""
-    found = _shrunk(conditions, direction, direction.log_scale(*bounds), holds)
+def _fit(conditions: Conditions, targets: Targets, direction: Multiples, K: int | None) -> ProvedMultiple | None:
+    """Find the largest multiple with D ⪯ L⁻¹ and a λ_D that is allowed for K, both proved."""
+    limits = targets.log_limits(K)
+    found = _shrunk(conditions, targets, direction, K, direction.log_scale(*limits))
     if found is None and direction.log_lambda > -math.inf:
         # What rounding may hide in λ_D is more than a few per cent of it: make room for that.
         doubt = math.log(16.0) + conditions.at(direction.W).doubt.log
         cautious = replace(direction, log_lambda=float(np.logaddexp(direction.log_lambda, doubt)))
-        found = _shrunk(conditions, direction, cautious.log_scale(*bounds), holds)
+        found = _shrunk(conditions, targets, direction, K, cautious.log_scale(*limits))
     return found
 
 
 def _shrunk(
-    conditions: Conditions, direction: Multiples, log_scale: float, holds: Callable[[ProvedMultiple], bool]
+    conditions: Conditions, targets: Targets, direction: Multiples, K: int | None, log_scale: float
 ) -> ProvedMultiple | None:
     """Shrink the multiple until the proof succeeds; raises ValueError when its numbers are outside the floats."""
     check_range("the rate", direction.log_rate + log_scale)
     check_range("λ_D", min(0.0, direction.log_lambda + 2.0 * log_scale))
     check_range("an entry of D in scaled coordinates", math.log(np.diagonal(direction.W).min()) + log_scale)
+    scale = math.exp(log_scale)
+
+    def prove(retreat: float) -> ProvedMultiple | None:
+        # λ_D falls with the square of the scale, the rate only linearly: four retreats in D pay for one in λ_D.
+        D = np.asarray((scale * (1.0 - 4.0 * retreat)) * direction.W)
+        return _proved(conditions, targets, D, K, retreat)
+
     # Start at the rounding error of the eigenvalues; 8 % is a failure.
-    retreats = losses(4.0 * conditions.d * UNIT, 0.02)
-    return first_proved(retreats, partial(_proved, conditions, direction.W, math.exp(log_scale), holds))
+    return first_proved(losses(4.0 * conditions.d * UNIT, 0.02), prove)
 
 
 def _proved(
-    conditions: Conditions, W: Matrix, scale: float, holds: Callable[[ProvedMultiple], bool], retreat: float
+    conditions: Conditions, targets: Targets, D: Matrix, K: int | None, retreat: float
 ) -> ProvedMultiple | None:
-    """Prove the multiple that is smaller by four retreats with a bound on λ_D that is larger by one, or return None."""
-    # λ_D falls with the square of the scale, the rate only linearly: four retreats in D pay for one in λ_D.
-    D = np.asarray((scale * (1.0 - 4.0 * retreat)) * W)
+    """Prove D with a bound on λ_D that is larger by a relative retreat, or return None."""
     log_rate = conditions.log_rate(D)
     if log_rate is None or not conditions.proves_below_inverse(D):
         return None
@@ -193,8 +180,9 @@ def _proved(
     for arithmetic in arithmetics:
         at = conditions.at(D, arithmetic)
         for bound in _variance_bounds(at, retreat):
-            found = ProvedMultiple(D, bound, log_rate)
-            if math.isfinite(bound) and holds(found) and at.proves(bound):
+            found = ProvedMultiple(D, bound, log_rate, K or 0, log_rate)
+            allowed = math.isfinite(bound) and bound <= targets.lambda_allowed(K, found.rate)
+            if allowed and at.proves(bound):
                 return found
     return None
 
@@ -241,10 +229,11 @@ def slacks(conditions: Conditions, targets: Targets, best: ProvedMultiple) -> li
     direction, K = Multiples.of(conditions, best.D), best.K
     log_alone = math.inf if direction is None else direction.log_largest
     log_lambda = -math.inf if best.lambda_D == 0.0 else math.log(best.lambda_D)
+    log_share, log_factor = targets.log_limits(K)
     # K was rounded up, which moves n/K by one part in K.
     binds = -math.log1p(-min(0.5, max(_BINDS, 2.0 / K)))
     return [
         Slack("D ⪯ L⁻¹", log_alone, _BINDS),
-        Slack("λ_D ≤ n/K", targets.log_share(K) - log_lambda, binds),
-        Slack("λ_D ≤ nε² det(D)^(1/d)/(4Δ^inf)", targets.log_det_factor + best.log_rate - log_lambda, binds),
+        Slack("λ_D ≤ n/K", log_share - log_lambda, binds),
+        Slack("λ_D ≤ nε² det(D)^(1/d)/(4Δ^inf)", log_factor + best.log_rate - log_lambda, binds),
     ]

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from stepsize_opt.inputs.checks import is_list, positive_number, real_number, whole_number
+from stepsize_opt.inputs.checks import is_list, nonnegative_number, positive_number, whole_number
 from stepsize_opt.inputs.matrices import SMOOTHNESS_REMEDY, Scaling, check_positive_definite, dense, read_matrix
 from stepsize_opt.methods import Method
 from stepsize_opt.proofs import (
@@ -39,17 +39,10 @@ from stepsize_opt.sketches.base import Sketch, sketch_of_each
 from stepsize_solvers.programs import Matrix, Pattern, Vector, connected_labels, is_identity
 
 
-def nonnegative_number(name: str, value: float) -> float:
-    """Return ``value`` as a float; raises TypeError or ValueError unless it is a finite number of at least zero."""
-    number = real_number(name, value)
-    if not 0.0 <= number < math.inf:
-        msg = f"{name} must be a finite number of at least 0, got {value!r}; round what is below 0 by an error up to 0"
-        raise ValueError(msg)
-    return number + 0.0  # no −0
-
-
-def log_fraction(x: Fraction) -> float:
-    """Return log x for x > 0 of any size, right to a few roundings of its own size."""
+def log_fraction(x: Fraction | None) -> float:
+    """Return log x for x > 0 of any size, right to a few roundings of its own size; infinite for None."""
+    if x is None:
+        return math.inf
     shift = x.numerator.bit_length() - x.denominator.bit_length()
     return math.log(x / Fraction(2) ** shift) + shift * math.log(2.0)
 
@@ -82,30 +75,21 @@ class Targets:
     def _share(self, divisor: Fraction) -> Fraction | None:
         return self.clients * Fraction(self.epsilon2) / divisor if divisor else None
 
-    @property
-    def log_det_factor(self) -> float:
-        """The logarithm of the factor, infinite without one: it has a float also where the factor has none."""
-        return math.inf if self.det_factor is None else log_fraction(self.det_factor)
+    def log_limits(self, K: int | None) -> tuple[float, float]:
+        """Return log c and log κ of λ_D ≤ min{c, κτ}, as in ``lambda_allowed``; infinite for a bound there is not."""
+        if K is None:
+            return math.inf, log_fraction(self.kappa)
+        return log_fraction(Fraction(self.clients, K)), log_fraction(self.det_factor)
 
-    @property
-    def log_kappa(self) -> float:
-        """log κ, infinite without a bound."""
-        return math.inf if self.kappa is None else log_fraction(self.kappa)
+    def lambda_allowed(self, K: int | None, rate: float) -> float:
+        """Return min{n/K, nε²τ/(4Δ^inf)}, rounded down; ``rate`` must be a lower bound of τ = det(D)^{1/d}.
 
-    def log_share(self, K: int) -> float:
-        """Return log(n/K)."""
-        return log_fraction(Fraction(self.clients, K))
-
-    def lambda_allowed(self, K: int, rate: float) -> float:
-        """Return min{n/K, nε²τ/(4Δ^inf)}, rounded down; ``rate`` must be a lower bound of det(D)^{1/d}."""
-        bound = Fraction(self.clients, K)
-        if self.det_factor is not None:
-            bound = min(bound, self.det_factor * Fraction(rate))
-        return rounded_down(bound)
-
-    def lambda_allowed_for_some_K(self, rate: float) -> float:
-        """Return κτ, rounded down: λ_D below it satisfies (12) for the real number K = 12Δ⁰/(τε²)."""
-        return math.inf if self.kappa is None else rounded_down(self.kappa * Fraction(rate))
+        For None κτ: λ_D below it satisfies (12) for the real number K = 12Δ⁰/(τε²).
+        """
+        factor = self.kappa if K is None else self.det_factor
+        bounds = [] if K is None else [Fraction(self.clients, K)]
+        bounds += [] if factor is None else [factor * Fraction(rate)]
+        return rounded_down(min(bounds)) if bounds else math.inf
 
     def enough(self, K: int, rate: float) -> bool:
         """Return whether K ≥ 12Δ⁰/(τε²), exactly."""

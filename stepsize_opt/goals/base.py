@@ -76,8 +76,7 @@ class Units:
 
 def stepsize_out_of_range(coordinate: int) -> ValueError:
     """Return the error for a stepsize outside the range of float64."""
-    what = f"the best stepsize of coordinate {coordinate}"
-    return out_of_range(what)
+    return out_of_range(f"the best stepsize of coordinate {coordinate}")
 
 
 @dataclass(frozen=True, eq=False)

@@ -72,11 +72,7 @@ class PaperGoal(Goal):
         return Proof(at.D, certificate, at.descent(), certificate.feasible)
 
     def judge(
-        self,
-        condition: Evaluation,
-        metric: Descent | None,
-        dual: Matrix | None,
-        others: Sequence[Matrix],
+        self, condition: Evaluation, metric: Descent | None, dual: Matrix | None, others: Sequence[Matrix]
     ) -> Certificate:
         return condition.certificate(dual, others=others)
 
@@ -101,6 +97,15 @@ def _holds(units: Units, thin: ProvedDiagonal) -> bool:
 
 class MetricGoal(Goal):
     """A goal that judges H = 2D − T(D), so that D needs no condition; a subclass states what it proves of H."""
+
+    def program(self, condition: Program) -> Program:
+        family = condition.condition
+        assert family is not None and family.B is not None
+        return Program.descent(family.B, family.Q, condition.pattern, self.floor(condition.d), family.B_slack)
+
+    def floor(self, d: int) -> Matrix | None:
+        """Return the M⁻¹ of H ⪰ tM⁻¹, d×d; None where log det H is maximised."""
+        return None
 
     @abstractmethod
     def value(self, metric: Descent, dual: Matrix | None, tol: float = 0.0) -> Certificate:
@@ -128,11 +133,7 @@ class MetricGoal(Goal):
         return Proof(at.D, certificate, self.descent(at, certificate), at.satisfies_condition)
 
     def judge(
-        self,
-        condition: Evaluation,
-        metric: Descent | None,
-        dual: Matrix | None,
-        others: Sequence[Matrix],
+        self, condition: Evaluation, metric: Descent | None, dual: Matrix | None, others: Sequence[Matrix]
     ) -> Certificate:
         if metric is None:
             return Certificate(False, -math.inf, -math.inf, math.inf, condition.d)
@@ -146,11 +147,6 @@ class DescentGoal(MetricGoal):
     words: ClassVar[GoalWords] = GoalWords("det(H)^(1/d)", "H = 2D − T(D) ≻ 0", *GRADIENT, "H")
     is_determinant: ClassVar[bool] = True
     has_limit: ClassVar[bool] = True
-
-    def program(self, condition: Program) -> Program:
-        family = condition.condition
-        assert family is not None and family.B is not None
-        return Program.descent(family.B, family.Q, condition.pattern, None, family.B_slack)
 
     def value(self, metric: Descent, dual: Matrix | None, tol: float = 0.0) -> Certificate:
         return metric.certificate(dual, tol)

@@ -26,7 +26,11 @@ from stepsize_opt.proofs import (
     twice_gamma,
 )
 from stepsize_opt.smoothness import LimitBounds, MatrixSmoothness
-from stepsize_solvers.programs import Indices, Matrix, Program, Vector
+from stepsize_solvers.programs import Indices, Matrix, Vector
+
+# t = 1 solves in one step; the largest float below it keeps the logarithm finite.
+_ALMOST_ONE = math.nextafter(1.0, 0.0)
+_LARGEST_RATIO = 1e300
 
 
 def block_of(M: Symmetric | float, indices: Indices) -> Matrix:
@@ -56,6 +60,11 @@ class FloorGoal(MetricGoal):
     def read_again(self, d: int) -> Goal:
         """Raise TypeError or ValueError for an M that is no positive number and no symmetric d×d matrix."""
         return replace(self, M=_read_curvature("M", self.M, d))
+
+    @property
+    def theorems_M(self) -> Symmetric | float:
+        """M of the theorem, also where ``M`` is that of the program."""
+        return self.M
 
     def check(self, L: Matrix, indices: Indices) -> None:
         if not isinstance(self.M, float):
@@ -89,13 +98,9 @@ class FloorGoal(MetricGoal):
         low, high = (d * float((end + shift).min()) for end in (lower - loss, upper + loss))
         return Certificate(True, log_det.margin, low, high, d)
 
-    def program(self, condition: Program) -> Program:
-        family = condition.condition
-        assert family is not None and family.B is not None
+    def floor(self, d: int) -> Matrix:
         M = self.M
-        inverse = np.eye(condition.d) / M if isinstance(M, float) else np.linalg.inv(dense(M))
-        floor = np.asarray(inverse, dtype=np.float64)
-        return Program.descent(family.B, family.Q, condition.pattern, floor, family.B_slack)
+        return np.asarray(np.eye(d) / M if isinstance(M, float) else np.linalg.inv(dense(M)), dtype=np.float64)
 
     def value(self, metric: Descent, dual: Matrix | None, tol: float = 0.0) -> Certificate:
         return metric.floor_certificate(dual, self.restricted(np.arange(metric.d)), tol)
@@ -109,7 +114,7 @@ class FloorGoal(MetricGoal):
         return certificate.shifted(certificate.d * Interval.exact(self.M).log())
 
     def bounds(self, L: MatrixSmoothness, indices: Indices) -> LimitBounds:
-        return L.bounds(self.restricted(indices), indices)
+        return L.bounds(part_of(self.theorems_M, indices), indices, momentum=self.momentum)
 
 
 class EuclideanGoal(FloorGoal):
@@ -119,14 +124,11 @@ class EuclideanGoal(FloorGoal):
     words: ClassVar[GoalWords] = GoalWords("t with H ⪰ tI", "H ⪰ tI with t > 0", *GRADIENT, "H")
 
 
-class LinearGoal(FloorGoal):
-    """The largest t with H ⪰ tM⁻¹, M ⪯ ∇²f: a linear rate for strongly convex f."""
+class StronglyConvex(FloorGoal):
+    """What a goal for strongly convex f shares: E f(x^K) − f* ≤ factor (1 − t)^K Δ⁰, M ⪯ ∇²f."""
 
-    name: ClassVar[str] = "linear"
     takes_curvature: ClassVar[bool] = True
-    words: ClassVar[GoalWords] = GoalWords(
-        "t with H ⪰ tM⁻¹", "H ⪰ tM⁻¹ with t > 0", "log(Δ⁰/accuracy)", ("accuracy", "initial_gap"), "H"
-    )
+    factor: ClassVar[int] = 1
 
     @classmethod
     def of(cls, strong_convexity: Any, d: int) -> Self:
@@ -134,10 +136,10 @@ class LinearGoal(FloorGoal):
 
     @property
     def strong_convexity(self) -> Any:
-        return self.M
+        return self.theorems_M
 
     def check(self, L: Matrix, indices: Indices) -> None:
-        check_strong_convexity(self.restricted(indices), L)
+        check_strong_convexity(part_of(self.theorems_M, indices), L)
 
     def proved(self, certificate: Certificate) -> Certificate:
         """M ⪯ L makes t ≤ 1, and M may exceed L by rounding."""
@@ -145,12 +147,34 @@ class LinearGoal(FloorGoal):
 
     @classmethod
     def rounds(cls, rate: float, accuracy: float, start: Any) -> int:
-        """Return a K with (1 − t)^K Δ⁰ ≤ accuracy: the smallest, or one more within rounding of a tie."""
-        return linear_rounds(rate, accuracy, positive_number("initial_gap", start))
+        """Return a K with factor (1 − t)^K Δ⁰ ≤ accuracy: the smallest, or one more within rounding of a tie."""
+        gap = cls.factor * Fraction(positive_number("initial_gap", start))
+        ratio = gap / Fraction(positive_number("accuracy", accuracy))
+        t = positive_number("rate", rate)
+        if ratio <= 1:
+            return 0
+        if t >= 1.0:
+            return 1
+        if ratio < _LARGEST_RATIO:
+            nats = math.log1p(rounded_up(ratio - 1))
+        else:
+            nats = math.log(ratio.numerator) - math.log(ratio.denominator) + 1e-11
+        # Each logarithm is right to two units.
+        needed, each = nats * (1.0 + 4.0 * UNIT), -math.log1p(-t) * (1.0 - 4.0 * UNIT)
+        return math.ceil(Fraction(needed) / Fraction(each))
 
     @classmethod
     def relative_rounds(cls, rate: float) -> float:
-        return relative_linear_rounds(rate)
+        return -1.0 / math.log1p(-min(rate, _ALMOST_ONE))
+
+
+class LinearGoal(StronglyConvex):
+    """The largest t with H ⪰ tM⁻¹, M ⪯ ∇²f: a linear rate for strongly convex f."""
+
+    name: ClassVar[str] = "linear"
+    words: ClassVar[GoalWords] = GoalWords(
+        "t with H ⪰ tM⁻¹", "H ⪰ tM⁻¹ with t > 0", "log(Δ⁰/accuracy)", ("accuracy", "initial_gap"), "H"
+    )
 
 
 def read_strong_convexity(strong_convexity: Any, d: int) -> Symmetric | float:
@@ -191,32 +215,3 @@ def check_strong_convexity(M: Matrix | float, L: Matrix) -> None:
         f"{factor}: give a smaller M"
     )
     raise ValueError(msg)
-
-
-# t = 1 solves in one step; the largest float below it keeps the logarithm finite.
-_ALMOST_ONE = math.nextafter(1.0, 0.0)
-
-
-def relative_linear_rounds(t: float) -> float:
-    """Return the rounds for each unit of log(Δ⁰/accuracy)."""
-    return -1.0 / math.log1p(-min(t, _ALMOST_ONE))
-
-
-_LARGEST_RATIO = 1e300
-
-
-def linear_rounds(t: float, accuracy: float, gap: float | Fraction) -> int:
-    """Return a K with (1 − t)^K gap ≤ accuracy: the smallest, or one more within rounding of a tie."""
-    ratio = Fraction(gap) / Fraction(positive_number("accuracy", accuracy))
-    rate = positive_number("rate", t)
-    if ratio <= 1:
-        return 0
-    if rate >= 1.0:
-        return 1
-    if ratio < _LARGEST_RATIO:
-        nats = math.log1p(rounded_up(ratio - 1))
-    else:
-        nats = math.log(ratio.numerator) - math.log(ratio.denominator) + 1e-11
-    # Each logarithm is right to two units.
-    needed, each = nats * (1.0 + 4.0 * UNIT), -math.log1p(-rate) * (1.0 - 4.0 * UNIT)
-    return math.ceil(Fraction(needed) / Fraction(each))

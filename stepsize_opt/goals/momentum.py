@@ -11,20 +11,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy import sparse
 
 from stepsize_opt.goals.base import Goal, GoalWords
-from stepsize_opt.goals.floors import (
-    FloorGoal,
-    check_strong_convexity,
-    linear_rounds,
-    part_of,
-    read_strong_convexity,
-    relative_linear_rounds,
-)
+from stepsize_opt.goals.floors import FloorGoal, StronglyConvex
 from stepsize_opt.inputs.checks import check_dense, dimensions, positive_number, read_only, real_array
 from stepsize_opt.inputs.matrices import Symmetric, check_positive_definite, dense
 from stepsize_opt.proofs import (
@@ -37,7 +30,7 @@ from stepsize_opt.proofs import (
     rounded_up,
     twice_gamma,
 )
-from stepsize_opt.smoothness import LimitBounds, MatrixSmoothness
+from stepsize_opt.smoothness import LimitBounds
 from stepsize_solvers.programs import Indices, Matrix, PositiveMap, Vector
 
 _RATE = "t with H ⪰ t²𝒫(M⁻¹)"
@@ -79,56 +72,29 @@ class MomentumGoal(FloorGoal):
         slack = 4.0 * UNIT * (abs(certificate.upper_bound) + certificate.d)
         return replace(certificate, log_det=0.5 * certificate.log_det, upper_bound=0.5 * (upper + slack))
 
-    def bounds(self, L: MatrixSmoothness, indices: Indices) -> LimitBounds:
-        return L.bounds(part_of(self._given, indices), indices, momentum=True)
-
     def log_limit(self, parts: Sequence[LimitBounds], rank: float) -> float:
         return 0.5 * super().log_limit(parts, rank)  # that of t²
 
     def for_limit(self) -> Goal:
-        return replace(self, M=self._given)
+        return replace(self, M=self.theorems_M)
 
     @property
     def inverse_curvature(self) -> Any:
         return read_only(self.V) if isinstance(self.V, np.ndarray) else self.V
 
     @property
-    def _given(self) -> Symmetric | float:
+    def theorems_M(self) -> Symmetric | float:
         return self.M if self.given is None else self.given
 
 
 @dataclass(frozen=True, eq=False)
-class LinearMomentum(MomentumGoal):
+class LinearMomentum(StronglyConvex, MomentumGoal):
     """E f(x^K) − f* ≤ 2(1 − t)^K Δ⁰ for strongly convex f."""
 
     name: ClassVar[str] = "linear"
-    takes_curvature: ClassVar[bool] = True
     strong: ClassVar[bool] = True
+    factor: ClassVar[int] = 2
     words: ClassVar[GoalWords] = GoalWords(_RATE, _FEASIBLE, "log(2Δ⁰/accuracy)", ("accuracy", "initial_gap"), "H")
-
-    @classmethod
-    def of(cls, strong_convexity: Any, d: int) -> Self:
-        return cls(read_strong_convexity(strong_convexity, d))
-
-    @property
-    def strong_convexity(self) -> Any:
-        return self._given
-
-    def check(self, L: Matrix, indices: Indices) -> None:
-        check_strong_convexity(part_of(self._given, indices), L)
-
-    def proved(self, certificate: Certificate) -> Certificate:
-        """M ⪯ L makes t ≤ 1, and M may exceed L by rounding."""
-        return replace(certificate, log_det=min(certificate.log_det, 0.0))
-
-    @classmethod
-    def rounds(cls, rate: float, accuracy: float, start: Any) -> int:
-        """Return a K with 2(1 − t)^K Δ⁰ ≤ accuracy: the smallest, or one more within rounding of a tie."""
-        return linear_rounds(rate, accuracy, 2 * Fraction(positive_number("initial_gap", start)))
-
-    @classmethod
-    def relative_rounds(cls, rate: float) -> float:
-        return relative_linear_rounds(rate)
 
 
 @dataclass(frozen=True, eq=False)

@@ -68,6 +68,14 @@ def check_objective(name: str, value: object) -> None:
         raise TypeError(msg)
 
 
+def known_curvature(objective: Any) -> Any:
+    """Return the M ⪯ ∇²f that an objective knows, a number μ for μI where d is large; None where it knows none."""
+    try:
+        return objective.curvature_from_below if objective.d > LARGE else objective.strong_convexity()
+    except AttributeError:  # an objective of a user's own, or layers or clients of which one is
+        return None
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return the end of a message that names the closest of the known words; nothing where none is close."""
     meant = get_close_matches(word, list(known), 1)
@@ -90,6 +98,15 @@ def positive_number(name: str, value: object) -> float:
         msg = f"{name} must be a finite positive number, got {value!r}"
         raise ValueError(msg)
     return number
+
+
+def nonnegative_number(name: str, value: object) -> float:
+    """Return ``value`` as a float; raises TypeError or ValueError unless it is a finite number of at least zero."""
+    number = real_number(name, value)
+    if not 0.0 <= number < math.inf:
+        msg = f"{name} must be a finite number of at least 0, got {value!r}; round what is below 0 by an error up to 0"
+        raise ValueError(msg)
+    return number + 0.0  # no −0
 
 
 def whole_number(name: str, value: object, low: int = 1, high: int | None = None) -> int:

@@ -29,7 +29,6 @@ from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from scipy import sparse
 
 from stepsize_opt.inputs.checks import (
     Array,
@@ -41,8 +40,8 @@ from stepsize_opt.inputs.checks import (
     real_number,
     whole_number,
 )
-from stepsize_opt.inputs.matrices import EstimatedSmoothness, read_matrix
-from stepsize_opt.smoothness import LowRankPlusDiagonal, proved_smoothness, read_smoothness
+from stepsize_opt.inputs.matrices import EstimatedSmoothness, dense, read_matrix
+from stepsize_opt.smoothness import LowRankPlusDiagonal, Smoothness, read_smoothness
 from stepsize_solvers.programs import Indices, Matrix, Tabled, Vector, plain_rows
 
 # τ and σ: an accepted step lowers f by at least c max(τ‖s‖², σ(‖s‖ + ρ)²).  From 0.1 to 0.3 for τ and up to 0.01 for σ,
@@ -104,18 +103,15 @@ def default_floats(d: int) -> int:
     return max(1, d // _SHARE)
 
 
-def _floats_of(L: Any, more: int) -> int:
+def _floats_of(L: Smoothness, more: int) -> int:
     """Return the floats of L: its triangle, its diagonal, or its factor with so many more columns and a number."""
-    if L is None:
-        return 0
-    if isinstance(L, EstimatedSmoothness):
-        return _floats_of(L.matrix, more)
-    if isinstance(L, LowRankPlusDiagonal):
-        d, rank = (int(size) for size in L.U.shape)
-        return d * (rank + more) + (1 if L.has_constant_shift else d) * (1 - more)
-    matrix = np.asarray(L.toarray() if sparse.issparse(L) else L)
-    d = len(matrix)
-    return d if np.count_nonzero(matrix - np.diag(np.diagonal(matrix))) == 0 else d * (d + 1) // 2
+    d = L.d
+    if not L.is_formed:
+        thin = L.factored()
+        return d * (thin.rank + more) + (1 if thin.has_constant_shift else d) * (1 - more)
+    matrix = L.todense()
+    is_diagonal = np.count_nonzero(matrix - np.diag(np.diagonal(matrix))) == 0
+    return d if is_diagonal else d * (d + 1) // 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,8 +203,7 @@ class Feedback(Tabled):
         >>> feedback.k, feedback.setup_floats
         (2, SetupFloats(mean=16.1, largest=161))
         """
-        matrix: Any = read_matrix("L1", L1)
-        matrix = matrix.toarray() if sparse.issparse(matrix) else matrix
+        matrix = dense(read_matrix("L1", L1))
         d = len(matrix)
         metric = matrix if whole_number("rank", rank) >= d else _leading(matrix, rank)
         chosen = default_floats(d) if k is None else k
@@ -223,12 +218,13 @@ class Feedback(Tabled):
         object.__setattr__(self, "k", whole_number("k", self.k, high=self.d))
 
     @cached_property
+    def _smoothness(self) -> Smoothness | None:
+        return None if self.L is None else read_smoothness(self.L)
+
+    @cached_property
     def directions(self) -> Any:
         """A with AᵀLA ⪯ I, an array or an operator; None for plain coordinates."""
-        if self.L is None:
-            return None
-        smoothness = read_smoothness(self.L) if isinstance(self.L, EstimatedSmoothness) else proved_smoothness(self.L)
-        return smoothness.orthonormal_directions(self.basis)
+        return None if self._smoothness is None else self._smoothness.orthonormal_directions(self.basis)
 
     @property
     def d(self) -> int | None:
@@ -238,7 +234,7 @@ class Feedback(Tabled):
     @property
     def certified(self) -> bool:
         """Whether L is a bound, and not an estimate or absent."""
-        return self.L is not None and not isinstance(self.L, EstimatedSmoothness)
+        return self._smoothness is not None and not self._smoothness.estimated
 
     @property
     def floats(self) -> int:
@@ -246,7 +242,7 @@ class Feedback(Tabled):
 
         A checked round has one more, the value of f.
         """
-        return self.k + (1 if self.sends_residual else 0)
+        return self.k + self.sends_residual
 
     @property
     def setup_floats(self) -> SetupFloats:
@@ -256,11 +252,8 @@ class Feedback(Tabled):
         in one pass with r + 1 vectors (Nyström).  The mean L of the clients takes that from each of them; with
         ``one_client`` it is a message of one.
         """
-        if self.one_client:
-            largest_one = _floats_of(self.L, 0)
-            return SetupFloats(largest_one / self.clients, largest_one)
-        each = _floats_of(self.L, 1)
-        return SetupFloats(float(each), each)
+        each = 0 if self._smoothness is None else _floats_of(self._smoothness, 0 if self.one_client else 1)
+        return SetupFloats(each / self.clients if self.one_client else float(each), each)
 
     def _shown(self) -> list[tuple[str, str]]:
         names = ("d", "k", "clients", "rule", "places", "basis", "certified", "floats")
@@ -567,7 +560,6 @@ class FeedbackServer(MeasuredStepsize):
         ValueError, TypeError
             For a message that no client of this ``Feedback`` sends; the server is then as it was before.
         """
-        self._check_decided()
         received = self._read(messages)
         s = self.s.copy()
         with np.errstate(over="ignore"):  # propose refuses an s that is not finite
@@ -586,18 +578,15 @@ class FeedbackServer(MeasuredStepsize):
             A bound on (1/n) Σ‖tᵢ − eᵢ‖: what ``Feedback.residual_bound`` returns, or infinity where clients are absent,
             whose tᵢ nobody knows.
         """
-        self._check_decided()
+        if self._proposed is not None:
+            msg = "proposal must be followed by decide: the values of f at the last proposal are missing"
+            raise ValueError(msg)
         mean, bound = self.feedback.vector("s", s, len(self.x)), _read_residual(residual)
         with np.errstate(over="ignore", invalid="ignore"):  # decide rejects a y that is not finite
             y = self.x - self.c * self.feedback.step(mean)
         self._complete = math.isfinite(bound)
         self.s, self.residual, self._proposed = mean, self._known(bound), read_only(y)
         return y
-
-    def _check_decided(self) -> None:
-        if self._proposed is not None:
-            msg = "proposal must be followed by decide: the values of f at the last proposal are missing"
-            raise ValueError(msg)
 
     def _residual(self, messages: list[FeedbackMessage]) -> float:
         if any(one.residual == math.inf for one in messages):

@@ -25,7 +25,7 @@ import numpy as np
 from stepsize_opt.clients.api import Seeds, optimal_distributed_stepsize
 from stepsize_opt.clients.problem import Clients, Targets, log_fraction, read_clients
 from stepsize_opt.goals import Goal, GoalName, coordinates_sent
-from stepsize_opt.inputs.structures import NAMED_STRUCTURES, Direction, Structure
+from stepsize_opt.inputs.structures import Direction, Structure
 from stepsize_opt.methods import DetCGD1, DetCGD2, Method
 from stepsize_opt.node import optimal_stepsize, read_problem
 from stepsize_opt.planning.questions import read_solving
@@ -49,7 +49,7 @@ _COLUMNS = (
 )
 _CLIENT_COLUMNS = ("method", "stepsize", "seeds", "rounds", "floats", "gap")
 # Method, structure, goal and seeds of every row for clients.
-_CLIENT_CASES: tuple[tuple[str, str, GoalName, Seeds], ...] = (
+_CLIENT_CASES: tuple[tuple[str, Structure, GoalName, Seeds], ...] = (
     ("D-det-CGD1", "full", "descent", "shared"),
     ("D-det-CGD2", "full", "descent", "shared"),
     ("DCGD", "scalar", "paper", "independent"),
@@ -116,7 +116,9 @@ def compare(
             **result.columns(),
         )
 
-    cases = [Case(f"{case[0].name}, {case[1]}", partial(make, *case)) for case in _cases(aim, sketch.d, directions)]
+    cases: list[Case[Row]] = [
+        (f"{case[0].name}, {case[1]}", partial(make, *case)) for case in _cases(aim, sketch.d, directions)
+    ]
     rows = _solved(cases, on_progress)
     fewest = min(row.rounds for row in rows)
     rows = [replace(row, more={**row.more, "times the rounds": row.rounds / fewest}) for row in rows]
@@ -126,10 +128,7 @@ def compare(
 def _cases(goal: Goal, d: int, directions: list[tuple[str, Structure]]) -> list[tuple[Method, str, Structure, Goal]]:
     """Return method, name of the stepsize, structure and goal of each row."""
     first, second = DetCGD1(), DetCGD2()
-    cases: list[tuple[Method, str, Structure, Goal]] = [
-        (first, "optimal", "full", goal),
-        (second, "optimal", "full", goal),
-    ]
+    cases: list[tuple[Method, str, Structure, Goal]] = [(one, "optimal", "full", goal) for one in (first, second)]
     if goal.needs_condition:
         better = goal.for_limit()  # without the condition
         cases.append((first, f"optimal, {better.name}", "full", better))
@@ -241,29 +240,21 @@ def compare_distributed(
     clients = read_clients(smoothness, sketch, mean_smoothness)
     settings = {**read_solving(solving), "mean_smoothness": mean_smoothness, **numbers}
 
-    def make(method: str, structure: str, goal: GoalName, seeds: Seeds) -> Row:
-        words: dict[str, Any] = {"goal": "paper", "method": method, "seeds": seeds}
-        words["stepsize"] = f"{structure}, {goal}" if seeds == "shared" else structure
+    def make(method: str, structure: Structure, goal: GoalName, seeds: Seeds) -> Row:
+        stepsize = f"{structure}, {goal}" if seeds == "shared" else str(structure)
         # Rows of one table belong to one goal; a record names the goal that the row was solved for.
-        words["more"] = {"goal": goal}
+        words: dict[str, Any] = {"goal": "paper", "method": method, "stepsize": stepsize, "more": {"goal": goal}}
         if method == "DCGD":
-            return Row(**words, **_dcgd_columns(clients, numbers))
-        result = completed(
-            optimal_distributed_stepsize(
-                clients.matrices,
-                clients.sketches,
-                algorithm=method.removeprefix("D-") if method.startswith("D-") else "det-CGD1",
-                structure=NAMED_STRUCTURES[structure],
-                goal=goal,
-                seeds=seeds,
-                **settings,
-            )
-        )
-        return Row(rate=result.rate, rounds=result.K, floats=result.communication(), **words, **result.columns())
+            return Row(**words, seeds=seeds, **_dcgd_columns(clients, numbers))
+        asked: dict[str, Any] = {"algorithm": "det-CGD1" if method == "DCGD-mat" else method.removeprefix("D-")}
+        asked |= {"structure": structure, "goal": goal, "seeds": seeds, **settings}
+        result = completed(optimal_distributed_stepsize(clients.matrices, clients.sketches, **asked))
+        floats = result.communication()
+        return Row(rate=result.rate, rounds=result.K, floats=floats, seeds=seeds, **words, **result.columns())
 
     shared = clients.common_sketch is not None
-    cases = [
-        Case(f"{method}, {structure} D, {seeds} seeds, {goal}", partial(make, method, structure, goal, seeds))
+    cases: list[Case[Row]] = [
+        (f"{method}, {structure} D, {seeds} seeds, {goal}", partial(make, method, structure, goal, seeds))
         for method, structure, goal, seeds in _CLIENT_CASES
         if shared or seeds == "independent"
     ]

@@ -9,23 +9,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 from stepsize_opt.clients.api import optimal_distributed_stepsize
-from stepsize_opt.goals import (
-    METRIC_GOALS,
-    Goal,
-    GoalName,
-    coordinates_sent,
-    goal_class,
-)
+from stepsize_opt.goals import METRIC_GOALS, Goal, GoalName, coordinates_sent, goal_class
 from stepsize_opt.inputs.checks import items, positive_number
 from stepsize_opt.limit import compression_limit, optimal_method, read_limit
-from stepsize_opt.methods import (
-    CompressedStep,
-    DetCGD1,
-    DetCGD2,
-    Feedback,
-    Method,
-    default_floats,
-)
+from stepsize_opt.methods import CompressedStep, DetCGD1, DetCGD2, Feedback, Method, default_floats
 from stepsize_opt.node import optimal_stepsize
 from stepsize_opt.planning.questions import Budget, Problem, check_known_bound, read_solving
 from stepsize_opt.proofs import Unproved, exp_up
@@ -36,37 +23,13 @@ from stepsize_opt.smoothness import NeedsDense
 from stepsize_opt.tables import Case, Measured, Progress, Row, Table, best_first, solve_cases
 from stepsize_solvers.programs import Status
 
-_SHARES = (0.25, 0.5, 1.0)  # of the floats per round that are allowed: the k of the table, besides k = 1
+_SHARES = (0.25, 0.5)  # of the floats per round that are allowed: the k of the table, besides these and k = 1
 Shape: TypeAlias = Literal["full", "diagonal", "scalar"]
-_INDEPENDENT: tuple[tuple[Method, Shape], ...] = (
-    (DetCGD1(), "diagonal"),
-    (DetCGD2(), "full"),
-)  # the cheapest, and the best of what (12) allows
-
-
+# The cheapest, and the best of what (12) allows.
+_INDEPENDENT: tuple[tuple[Method, Shape], ...] = ((DetCGD1(), "diagonal"), (DetCGD2(), "full"))
 _COLUMNS = ("method", "stepsize", "seeds", "sketch", "rounds", "floats", "client", "server", "share of limit")
 _WORK = "client, server: multiplications per round beyond the gradient"
 _MEASURED = "k, setup: floats of each client per round, at most, and before the first unless everybody knows L"
-
-
-@dataclass(frozen=True, eq=False)
-class Target:
-    """A goal with the accuracy it is asked for: ε² of the gradient, or of f − f* for ``linear``.
-
-    tol: the certified gap up to which a row is ``optimal``.
-    """
-
-    goal: Goal
-    accuracy: float
-    initial_gap: float
-    tol: float
-
-    def rounds(self, rate: float, goal: Goal | None = None) -> int:
-        """Return the smallest K that a rate of this or another goal guarantees; raise Unproved for a rate of 0."""
-        if not rate > 0.0:
-            msg = "no rate above 0 is proved of its D in float64"
-            raise Unproved(msg)
-        return (goal or self.goal).rounds(rate, self.accuracy, self.initial_gap)
 
 
 def plan(
@@ -140,28 +103,25 @@ def plan(
     ('subspace', 8945)
     """
     goals = _read_goals(goal)
-    _refuse_unused(goals, epsilon2=epsilon2, accuracy=accuracy, strong_convexity=strong_convexity)
-    given = Problem.read(problem, initial_gap, delta_inf, curved=any(one.takes_curvature for one in goals))
+    numbers = {"epsilon2": epsilon2, "accuracy": accuracy, "strong_convexity": strong_convexity}
+    _refuse_unused(goals, numbers)
+    given = Problem.read(problem, initial_gap, delta_inf)
     allowed = _read_budget(budget, given.d)
     settings = read_solving(solving)
-    accuracies = {"epsilon2": epsilon2, "accuracy": accuracy}
-    targets = [_target(one, given, accuracies, strong_convexity, settings["tol"]) for one in goals]
-    ks = _ks(min(given.d, given.d if allowed.per_round is None else allowed.per_round))
+    planned = [_rows_of(one, given, numbers, settings) for one in goals]
+    ks = _ks(allowed.per_round or given.d)
     laws = _read_sketches(sketches, given.d, ks)
     ks = sorted({*ks, *(law.expected_rank for law in laws)})
-    cases = [case for one in targets for case in Rows(given, one, settings).cases(laws, ks, allowed.rounds)]
+    cases = [case for one in planned for case in one.cases(laws, ks, allowed.rounds)]
     rows, left_out = solve_cases(cases, on_progress)
-    reached = {target.goal.name: _limits(given, target, ks) for target in targets}
+    limits = {one.goal.name: one.limits(ks) for one in planned}
     measured, not_measured = solve_cases([*_feedback(given, max(ks))])
-    notes = [*([given.note] if given.note else []), *left_out, *not_measured, *_notes(given, targets, laws, rows)]
-    unbounded = [name for name, pairs in reached.items() if not pairs]
-    reason = "no finite bound is proved; with a sparse factor of L it needs a dense matrix"
-    notes += [f"the limit for goal={name!r} is left out: {reason}" for name in unbounded]
-    rows = [row for target in targets for row in _sorted(rows, target.goal.name, allowed, given.senders)]
+    notes = [_WORK, _MEASURED if measured else "", given.note, *left_out, *not_measured]
+    notes += [*_notes(given, planned, laws, rows), *_unbounded(limits)]
+    rows = [row for name in limits for row in _sorted(rows, name, allowed, given.senders)]
     senders = "one node" if given.senders == 1 else f"{given.senders} clients"
     title = f"Plan for d = {given.d}, {senders}, {allowed}"
-    notes = [_WORK, *([_MEASURED] if measured else []), *notes]
-    return Table(tuple(rows), _COLUMNS, title, limits=reached, notes=tuple(notes), measured=tuple(measured))
+    return Table(tuple(rows), _COLUMNS, title, "", limits, tuple(filter(None, notes)), tuple(measured))
 
 
 def _sorted(rows: Sequence[Row], goal: str, budget: Budget, senders: int) -> list[Row]:
@@ -178,7 +138,7 @@ def _sorted(rows: Sequence[Row], goal: str, budget: Budget, senders: int) -> lis
     return ordered if best is None else [best, *(row for row in ordered if row is not best)]
 
 
-def _notes(given: Problem, targets: Sequence[Target], laws: Sequence[Sketch], rows: Sequence[Row]) -> Iterator[str]:
+def _notes(given: Problem, planned: Sequence[Rows], laws: Sequence[Sketch], rows: Sequence[Row]) -> Iterator[str]:
     """Yield what the table leaves out, and which rows are not optimal."""
     unfinished = [row for row in rows if row.status != Status.OPTIMAL.value]
     if unfinished:
@@ -193,23 +153,47 @@ def _notes(given: Problem, targets: Sequence[Target], laws: Sequence[Sketch], ro
         yield "independent draws are left out: their condition takes dense matrices"
     if given.clients and given.delta_inf is None:
         yield "independent draws are left out: their condition needs delta_inf"
-    if given.clients and all(target.goal.with_condition() is None for target in targets):
+    if given.clients and all(one.goal.with_condition() is None for one in planned):
         yield "independent draws are left out: their condition bounds the norm of goal='descent' only"
+
+
+def _unbounded(limits: Mapping[str, Sequence[object]]) -> Iterator[str]:
+    reason = "no finite bound is proved; with a sparse factor of L it needs a dense matrix"
+    for name, pairs in limits.items():
+        if not pairs:
+            yield f"the limit for goal={name!r} is left out: {reason}"
 
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """The rows of one goal: each a case that solves and describes a method."""
+    """The rows of one goal: each a case that solves and describes a method.
+
+    accuracy: ε² of the gradient, or of f − f* for ``linear``; solving: the settings of each solve.
+    """
 
     given: Problem
-    target: Target
-    solving: dict[str, Any]
+    goal: Goal
+    accuracy: float
+    solving: Mapping[str, Any]
+
+    def rounds(self, rate: float, goal: Goal | None = None) -> int:
+        """Return the smallest K that a rate of this or another goal guarantees; raise Unproved for a rate of 0."""
+        if not rate > 0.0:
+            msg = "no rate above 0 is proved of its D in float64"
+            raise Unproved(msg)
+        return (goal or self.goal).rounds(rate, self.accuracy, self.given.initial_gap)
+
+    def limits(self, ks: Sequence[float]) -> tuple[tuple[float, int], ...]:
+        """Return each k with the rounds at its limit, below which no method without memory has a guarantee."""
+        bounds = [read_limit(self.given.L, k, self.goal).upper_bound for k in ks]
+        rates = [exp_up(bound / self.given.d) for bound in bounds]
+        return tuple((k, self.rounds(rate)) for k, rate in zip(ks, rates, strict=True) if math.isfinite(rate))
 
     def cases(self, laws: Sequence[Sketch], ks: Sequence[float], rounds: int | None) -> Iterator[Case[Row]]:
         """Yield the rows of the goal, for sketches, floats per round, and rounds within which k is wanted."""
-        given, goal = self.given, self.target.goal
+        given, goal = self.given, self.goal
         paper = goal.with_condition()
-        plain = goal if paper is None else paper  # the same best γI, and the same best D without a sketch
+        plain = paper or goal  # the same best γI, and the same best D without a sketch
         first, second = DetCGD1(), DetCGD2()
         yield self.node(first, "γI", Identity(given.d), plain, "scalar", "GD")
         if given.L.is_formed:
@@ -224,10 +208,8 @@ class Rows:
                 yield self.node(first, goal.name, sketch, goal)
             if given.L.is_formed or paper is not None:
                 yield self.node(second, "optimal", sketch, goal)
-        enough = None if rounds is None else _enough(given, self.target, rounds)
         momentum = goal.with_momentum(given.d)
-        wanted = set(ks) if enough is None else {*ks, enough}
-        for k in sorted(wanted):
+        for k in sorted({*ks, *self._enough(rounds)}):
             yield self.subspace(k, goal)
             if momentum is not None:
                 yield self.subspace(k, momentum)
@@ -237,6 +219,20 @@ class Rows:
             largest = max(laws, key=lambda sketch: sketch.expected_nonzeros)
             for method, structure in _INDEPENDENT:
                 yield self.independent(method, structure, largest)
+
+    def _enough(self, rounds: int | None) -> list[float]:
+        """Return the smallest whole k with which the subspace method needs at most so many rounds, if there is one."""
+        if rounds is None:
+            return []
+
+        def reached(k: int) -> bool:
+            try:
+                return self.rounds(compression_limit(self.given.L, k, goal=self.goal).value) <= rounds
+            except (NeedsDense, Unproved):
+                return False
+
+        k = bisect_left(range(1, self.given.d + 1), True, key=reached) + 1
+        return [float(k)] if k <= self.given.d else []
 
     def node(
         self,
@@ -254,22 +250,22 @@ class Rows:
             result = completed(optimal_stepsize(self.given.L, sketch, **asked))
             rate = result.guaranteed_rate
             more = {"compressor": result.compressor(), **result.columns()}
-            return self.row(shown, label, rate, self.target.rounds(rate), **more)
+            return self.row(shown, label, rate, self.rounds(rate), **more)
 
         shown = name or method.name
-        return Case(f"{shown}, {label}, {sketch}", make)
+        return f"{shown}, {label}, {sketch}", make
 
     def subspace(self, k: float, goal: Goal) -> Case[Row]:
         """Return the row of the subspace method, for the goal of the table or that of the same name with momentum."""
 
         def make() -> Row:
             method = optimal_method(self.given.L, k, goal=goal)
-            optimal = method.certificate.is_optimal(self.target.tol)
+            optimal = method.certificate.is_optimal(self.solving["tol"])
             return self.row(
                 method.name,
                 "momentum" if goal.momentum else "optimal",
                 method.rate,
-                self.target.rounds(method.rate, goal),
+                self.rounds(method.rate, goal),
                 sketch=f"k = {k:g}",
                 k=k,
                 share_of_limit=None if goal.momentum else method.efficiency,
@@ -279,12 +275,12 @@ class Rows:
                 compressor=method,
             )
 
-        return Case(f"subspace method{' with momentum' if goal.momentum else ''}, k = {k:g}", make)
+        return f"subspace method{' with momentum' if goal.momentum else ''}, k = {k:g}", make
 
     def independent(self, method: Method, structure: Shape, sketch: Sketch) -> Case[Row]:
         """Return the row of clients whose draws are independent."""
-        given, target = self.given, self.target
-        numbers = {"epsilon2": target.accuracy, "initial_gap": target.initial_gap, "delta_inf": given.delta_inf}
+        given = self.given
+        numbers = {"epsilon2": self.accuracy, "initial_gap": given.initial_gap, "delta_inf": given.delta_inf}
 
         def make() -> Row:
             asked: dict[str, Any] = {"algorithm": method, "structure": structure, **numbers, **self.solving}
@@ -293,13 +289,13 @@ class Rows:
             compressor = CompressedStep.of(result.D, sketch, method)
             return self.row(method.name, structure, result.rate, result.K, compressor=compressor, **more)
 
-        return Case(f"independent {method.name}, {structure}, {sketch}", make)
+        return f"independent {method.name}, {structure}, {sketch}", make
 
     def row(self, method: str, stepsize: str, rate: float, rounds: int, *, k: float, **more: Any) -> Row:
         """Return the row of a method with the floats it sends and its work."""
         client, server = _work(method, stepsize, self.given, k)
         return Row(
-            goal=self.target.goal.name,
+            goal=self.goal.name,
             method=method,
             stepsize=stepsize,
             k=k,
@@ -332,7 +328,7 @@ def _feedback(given: Problem, most: float) -> Iterator[Case[Measured]]:
         )
 
     if k >= 1:
-        yield Case(f"feedback, k = {k}", make)
+        yield f"feedback, k = {k}", make
 
 
 def _work(method: str, stepsize: str, given: Problem, k: float) -> tuple[float, float]:
@@ -360,8 +356,8 @@ def _read_goals(goal: Any) -> list[Asked]:
     known: dict[str, Asked] = {name: goal_class(name) for name in METRIC_GOALS}
     found = [one if isinstance(one, Goal) else known.get(str(one)) for one in given]
     planned = [aim for aim in found if aim is not None and aim.has_limit and not aim.momentum]
-    if not given or len({aim.name for aim in planned if aim.words.arguments[1] == "initial_gap"}) < len(given):
-        names = ", ".join(one.name if isinstance(one, Goal) else str(one) for one in given) or "none"
+    if len({aim.name for aim in planned if aim.words.arguments[1] == "initial_gap"}) < len(given):
+        names = ", ".join(one.name if isinstance(one, Goal) else str(one) for one in given)
         choice = ", ".join(map(repr, known))
         msg = f"goal must be one or several of {choice}, or a FloorGoal without momentum, each once, got {names}"
         raise ValueError(msg)
@@ -374,27 +370,25 @@ def _arguments(goal: Asked) -> tuple[str, ...]:
     return (*goal.words.arguments, "strong_convexity") if takes_curvature else goal.words.arguments
 
 
-def _refuse_unused(goals: Sequence[Asked], **given: Any) -> None:
+def _refuse_unused(goals: Sequence[Asked], numbers: Mapping[str, Any]) -> None:
     """Raise ValueError for an argument that none of the goals uses."""
     used = {name for goal in goals for name in _arguments(goal)}
-    for name, value in given.items():
+    for name, value in numbers.items():
         if value is not None and name not in used:
             takers = [goal for goal in METRIC_GOALS if name in _arguments(goal_class(goal))]
             msg = f"{name} is for {' and '.join(f'goal={goal!r}' for goal in takers)}, not asked for: leave it out"
             raise ValueError(msg)
 
 
-def _target(
-    goal: Asked, given: Problem, accuracies: Mapping[str, float | None], strong_convexity: Any, tol: float
-) -> Target:
-    """Return a goal with its accuracy, and with the M of the objective where none is given."""
+def _rows_of(goal: Asked, given: Problem, numbers: Mapping[str, Any], solving: Mapping[str, Any]) -> Rows:
+    """Return the rows of a goal for its accuracy, with the M of the objective where none is given."""
     name, M = goal.words.arguments[0], None
-    value = accuracies.get(name)
+    value = numbers.get(name)
     if value is None:
         msg = f"goal={goal.name!r} needs {name}"
         raise ValueError(msg)
     if "strong_convexity" in _arguments(goal):
-        M = given.strong_convexity if strong_convexity is None else strong_convexity
+        M = given.strong_convexity if numbers["strong_convexity"] is None else numbers["strong_convexity"]
         if M is None:
             msg = (
                 f"goal={goal.name!r} needs strong_convexity: an M ⪯ ∇²f, a matrix or a number μ > 0; a strongly convex "
@@ -404,7 +398,7 @@ def _target(
     aim = goal.of(M, given.d) if isinstance(goal, type) else goal.read_again(given.d)
     if aim.takes_curvature and given.known is not None and M is not given.known:
         check_known_bound(aim.strong_convexity, given.known, given.d)
-    return Target(aim, positive_number(name, value), given.initial_gap, tol)
+    return Rows(given, aim, positive_number(name, value), solving)
 
 
 def _read_budget(budget: float | Budget | None, d: int) -> Budget:
@@ -422,8 +416,8 @@ def _read_budget(budget: float | Budget | None, d: int) -> Budget:
 
 def _ks(most: float) -> list[float]:
     """Return the floats per round of the table: one, and a quarter, half and all of what is allowed."""
-    shares = {float(max(1, round(share * most))) for share in _SHARES[:-1]} if most >= 1.0 else set()
-    return sorted({most, *(k for k in shares | {1.0} if k <= most)})
+    shares = (float(max(1, round(share * most))) for share in _SHARES)
+    return sorted({most, *(k for k in (1.0, *shares) if k <= most)})
 
 
 def _read_sketches(sketches: Sequence[Sketch] | None, d: int, ks: Sequence[float]) -> list[Sketch]:
@@ -437,23 +431,3 @@ def _read_sketches(sketches: Sequence[Sketch] | None, d: int, ks: Sequence[float
             raise ValueError(msg)
         out.append(sketch)
     return out
-
-
-def _enough(given: Problem, target: Target, rounds: int) -> float | None:
-    """Return the smallest whole k with which the subspace method needs at most so many rounds; None without one."""
-
-    def reached(k: int) -> bool:
-        try:
-            return target.rounds(compression_limit(given.L, k, goal=target.goal).value) <= rounds
-        except (NeedsDense, Unproved):
-            return False
-
-    k = bisect_left(range(1, given.d + 1), True, key=reached) + 1
-    return float(k) if k <= given.d else None
-
-
-def _limits(given: Problem, target: Target, ks: Sequence[float]) -> tuple[tuple[float, int], ...]:
-    """Return each k with the rounds at its limit, below which no method without memory has a guarantee."""
-    bounds = [read_limit(given.L, k, target.goal).upper_bound for k in ks]
-    rates = [exp_up(bound / given.d) for bound in bounds]
-    return tuple((k, target.rounds(rate)) for k, rate in zip(ks, rates, strict=True) if math.isfinite(rate))

@@ -11,7 +11,15 @@ import numpy as np
 
 from stepsize_opt import smoothness
 from stepsize_opt.goals import read_strong_convexity
-from stepsize_opt.inputs.checks import LARGE, check_one_of, dimensions, positive_number, real_number, whole_number
+from stepsize_opt.inputs.checks import (
+    LARGE,
+    check_one_of,
+    dimensions,
+    known_curvature,
+    nonnegative_number,
+    positive_number,
+    whole_number,
+)
 from stepsize_opt.inputs.matrices import dense, read_matrix
 from stepsize_opt.problems import Federated, find_federated_infimum, find_infimum
 from stepsize_opt.proofs import mean_above
@@ -22,7 +30,7 @@ from stepsize_solvers.programs import Matrix
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """L of f, the matrices of the clients (none for one node), Δ⁰, Δ^inf, and the M ⪯ ∇²f that an objective knows.
+    """L of f, the matrices of the clients (none for one node), Δ⁰, Δ^inf, and the objective where it was one.
 
     A large L is not formed, and then neither are those of its clients; senders: how many send numbers each round; note:
     what is to be said of a Δ⁰ that was found.
@@ -33,8 +41,13 @@ class Problem:
     senders: int
     initial_gap: float
     delta_inf: float | None
-    known: Any = None
+    objective: Any = None
     note: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "initial_gap", positive_number("initial_gap", self.initial_gap))
+        if self.delta_inf is not None:
+            object.__setattr__(self, "delta_inf", nonnegative_number("delta_inf", self.delta_inf))
 
     @property
     def d(self) -> int:
@@ -46,34 +59,36 @@ class Problem:
         return "one node" if self.senders == 1 and not self.clients else "shared"
 
     @cached_property
+    def known(self) -> Any:
+        """The M ⪯ ∇²f that an objective knows, a number μ for μI where d is large; None without one."""
+        known = None if self.objective is None else known_curvature(self.objective)
+        # A large f that is convex, no more, may have an M ≻ 0 that it does not know.
+        return known or None if self.d > LARGE else known
+
+    @cached_property
     def strong_convexity(self) -> Any:
         """The M that an objective knows if it is positive definite; None without one."""
         return self.known if self.known is not None and _smallest(self.known) > 0.0 else None
 
     @staticmethod
-    def read(problem: Any, initial_gap: float | None, delta_inf: float | None, *, curved: bool) -> Problem:
-        """Raises ValueError or TypeError for what is no problem, or for a missing or impossible number.
-
-        ``curved``: whether M is wanted, which may be as large as L.
-        """
+    def read(problem: Any, initial_gap: float | None, delta_inf: float | None) -> Problem:
+        """Raises ValueError or TypeError for what is no problem, or for a missing or impossible number."""
         if hasattr(problem, "smoothness"):
-            return _of_objective(problem, initial_gap, delta_inf, curved=curved)
+            return _of_objective(problem, initial_gap, delta_inf)
         if initial_gap is None:
             msg = "plan needs initial_gap = f(x⁰) − f^inf when the problem is given by matrices"
             raise ValueError(msg)
-        gap, delta = _gap(initial_gap), _delta(delta_inf)
         if not _is_sequence_of_matrices(problem):
-            if delta is not None:
+            if delta_inf is not None:
                 msg = "delta_inf is for clients, and the problem is one smoothness matrix: leave it out"
                 raise ValueError(msg)
-            return Problem(proved_smoothness(problem, "problem"), (), 1, gap, None)
+            return Problem(proved_smoothness(problem, "problem"), (), 1, initial_gap, None)
         clients = tuple(dense(read_matrix(f"problem[{i}]", one)) for i, one in enumerate(problem))
         shapes = sorted({one.shape for one in clients})
         if len(shapes) != 1:
             msg = f"the clients' matrices must have one shape, got {shapes}"
             raise ValueError(msg)
-        L = MatrixSmoothness(mean_above(clients))
-        return Problem(L, clients, len(clients), gap, delta)
+        return Problem(MatrixSmoothness(mean_above(clients)), clients, len(clients), initial_gap, delta_inf)
 
 
 SETTINGS = ("solver", "tol", "verbose", "time_limit", "max_iters", "options")
@@ -136,7 +151,7 @@ class Budget:
         return "at most " + ", ".join(words) if words else "no limit"
 
 
-def _of_objective(objective: Any, initial_gap: float | None, delta_inf: float | None, *, curved: bool) -> Problem:
+def _of_objective(objective: Any, initial_gap: float | None, delta_inf: float | None) -> Problem:
     """Read an objective: what is not given is found, Δ⁰ from x⁰ = 0."""
     large = objective.d > LARGE
     clients: tuple[Matrix, ...] = ()
@@ -158,22 +173,12 @@ def _of_objective(objective: Any, initial_gap: float | None, delta_inf: float | 
             note = f"Δ⁰ = {initial_gap:.6g} is f(0) minus the smallest value found"
             if infimum.found - infimum.proved > _CLOSE * initial_gap:
                 note += f"; proved is only Δ⁰ ≤ {start - infimum.proved:.6g}, and the rounds grow with Δ⁰"
-    known = _known_bound(objective, large=large) if curved else None
     L = proved_smoothness(smoothness.of(objective) if large else objective.smoothness())
-    return Problem(L, clients, getattr(objective, "n", 1), _gap(initial_gap), _delta(delta_inf), known, note)
+    return Problem(L, clients, getattr(objective, "n", 1), initial_gap, delta_inf, objective, note)
 
 
 # Relative differences that are rounding, of a Δ⁰ and of a Hessian.
 _CLOSE = 1e-6
-
-
-def _known_bound(objective: Any, *, large: bool) -> Any:
-    """Return the M ⪯ ∇²f that an objective knows: a matrix, or a number for a large d; None without one."""
-    try:
-        # A large f that is convex, no more, may have an M ≻ 0 that it does not know.
-        return (objective.curvature_from_below or None) if large else objective.strong_convexity()
-    except AttributeError:  # a user-defined objective, or clients of which one is
-        return None
 
 
 def _smallest(M: Any) -> float:
@@ -201,20 +206,6 @@ def check_known_bound(strong_convexity: Any, known: Any, d: int) -> None:
             "leave it out, or plan for its matrix, if a larger M is proved"
         )
         raise ValueError(msg)
-
-
-def _gap(value: float) -> float:
-    return positive_number("initial_gap", value)
-
-
-def _delta(value: float | None) -> float | None:
-    if value is None:
-        return None
-    number = real_number("delta_inf", value, "a number Δ^inf ≥ 0")
-    if not 0.0 <= number < np.inf:
-        msg = f"delta_inf must be a number Δ^inf ≥ 0, got {value}"
-        raise ValueError(msg)
-    return number
 
 
 def _is_sequence_of_matrices(value: Any) -> bool:

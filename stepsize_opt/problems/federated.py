@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -94,45 +93,27 @@ class Federated:
     @at_points
     def client_gradients(self, X: Matrix) -> Matrix:
         """Return ∇fᵢ at each row of X: (s, d) → (s, n, d)."""
-        if self._stack is not None:
-            return self._stack.gradients(X)
-        return np.stack([client.gradient(X) for client in self.clients], axis=1)
+        if self._stack is None:
+            return np.stack([client.gradient(X) for client in self.clients], axis=1)
+        rows, spread = self._stack
+        weights = rows @ X.T
+        expit(weights, out=weights)
+        # (nd, s) → (s, n, d)
+        out = np.ascontiguousarray((spread @ weights).T).reshape(len(X), self.n, self.d)
+        first: Any = self.clients[0]
+        out += first.reg * PENALTIES[first.penalty].gradient(X)[:, None, :]
+        return out
 
     @cached_property
-    def _stack(self) -> _LogisticStack | None:
+    def _stack(self) -> tuple[Any, Any] | None:
+        """Two sparse matrices for the gradients of all clients; None unless all are logistic with one penalty.
+
+        The signed rows of all clients, M×d, and the nd×M matrix whose block of rows i holds (1/mᵢ) of client i's signed
+        rows, transposed, in that client's columns: spread @ expit(rows @ Xᵀ) lists every client's data term.
+        """
         logistic = [client for client in self.clients if isinstance(client, LogisticRegression)]
         if len(logistic) < self.n or len({(client.reg, client.penalty) for client in logistic}) > 1:
             return None
-        return _LogisticStack.of(logistic)
-
-
-@dataclass(frozen=True, eq=False)
-class _LogisticStack:
-    """Logistic clients with one regulariser as two sparse products for all clients and seeds.
-
-    rows: the signed rows of all clients, M×d; spread: the nd×M matrix whose block of rows i holds (1/mᵢ) of client i's
-    signed rows, transposed, in that client's columns.  Then spread @ expit(rows @ Xᵀ) lists every client's data term.
-    """
-
-    rows: Any
-    spread: Any
-    n: int
-    d: int
-    reg: float
-    penalty: str
-
-    @staticmethod
-    def of(clients: Sequence[LogisticRegression]) -> _LogisticStack:
-        rows = [sparse.csr_array(client.signed_rows) for client in clients]
-        spread = sparse.block_diag([part.T / client.m for part, client in zip(rows, clients, strict=True)])
-        stacked = sparse.csr_array(sparse.vstack(rows))
-        one = clients[0]
-        return _LogisticStack(stacked, sparse.csr_array(spread), len(clients), one.d, one.reg, one.penalty)
-
-    def gradients(self, X: Matrix) -> Matrix:
-        weights = self.rows @ X.T
-        expit(weights, out=weights)
-        # (nd, s) → (s, n, d)
-        out = np.ascontiguousarray((self.spread @ weights).T).reshape(len(X), self.n, self.d)
-        out += self.reg * PENALTIES[self.penalty].gradient(X)[:, None, :]
-        return out
+        rows = [sparse.csr_array(client.signed_rows) for client in logistic]
+        spread = sparse.block_diag([part.T / client.m for part, client in zip(rows, logistic, strict=True)])
+        return sparse.csr_array(sparse.vstack(rows)), sparse.csr_array(spread)

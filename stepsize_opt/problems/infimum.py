@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from stepsize_opt.inputs.checks import LARGE, check_objective, real_array, whole_number
+from stepsize_opt.inputs.checks import check_objective, known_curvature, real_array, whole_number
 from stepsize_opt.problems.federated import Federated
 from stepsize_opt.problems.objectives import Objective
 from stepsize_opt.proofs import sum_below
-from stepsize_solvers.programs import Matrix, Vector
+from stepsize_solvers.programs import Vector
 
 
 def _rounding(value: float) -> float:
@@ -101,28 +101,16 @@ def find_infimum(objective: Objective, start: Vector | None = None, iterations: 
 
 def _bound_at(objective: Any, x: Vector) -> float:
     """Return f(x) − ½‖∇f(x)‖²_{M⁻¹} ≤ f^inf for ∇²f ⪰ M ≻ 0, less the rounding of f; −∞ without such an M."""
-    f, g = float(objective.value(x[None])[0]), objective.gradient(x[None])[0]
-    M = _curvature(objective)
-    spectrum = np.asarray([M]) if isinstance(M, float) else np.linalg.eigvalsh(M)
+    M = known_curvature(objective)
+    if M is None:
+        return -np.inf
+    spectrum = np.linalg.eigvalsh(M) if np.ndim(M) == 2 else np.asarray([M])
     # Eigenvalues are right to about d rounding errors of the largest.
     if not spectrum[0] > 4.0 * objective.d * np.finfo(float).eps * spectrum[-1]:
         return -np.inf
-    newton = g / M if isinstance(M, float) else np.linalg.solve(M, g)
+    f, g = float(objective.value(x[None])[0]), objective.gradient(x[None])[0]
+    newton = np.linalg.solve(M, g) if np.ndim(M) == 2 else g / M
     return f - 0.5 * float(g @ newton) - _rounding(f)
-
-
-def _curvature(objective: Any) -> Matrix | float:
-    """Return the M ⪯ ∇²f that an objective knows, a number μ for μI for a large d; 0 for one that knows none."""
-    known = "curvature_from_below" if objective.d > LARGE else "strong_convexity"
-    found: Any = getattr(objective, known, 0.0)
-    if not callable(found):
-        return float(found)
-    M: Any
-    try:
-        M = found()
-    except AttributeError:  # layers or clients of which one knows none
-        return 0.0
-    return M if isinstance(M, np.ndarray) else float(M)
 
 
 @dataclass(frozen=True)

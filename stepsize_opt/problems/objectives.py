@@ -8,6 +8,7 @@ x entry by entry, so its curves belong to another update.)
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property, wraps
@@ -24,10 +25,10 @@ from stepsize_opt.inputs.checks import (
     check_one_of,
     dimensions,
     items,
+    nonnegative_number,
     positive_number,
     read_rows,
     real_array,
-    real_number,
     whole_number,
 )
 from stepsize_opt.inputs.matrices import dense, read_matrix
@@ -129,18 +130,55 @@ def read_objectives(name: str, objectives: object) -> tuple[Objective, ...]:
     return found
 
 
-class _Nonnegative:
-    """An f that is nowhere negative."""
+class _Regularised(ABC):
+    """f(x) = a loss without negative values or curvature, plus λ Σ_j φ(x_j)."""
 
     lower_bound = 0.0
+    reg: float
+    penalty = "ridge"
+
+    @property
+    @abstractmethod
+    def d(self) -> int: ...
+
+    @abstractmethod
+    def _loss(self, X: Matrix) -> Vector:
+        """Return the loss at each row of X."""
+
+    @abstractmethod
+    def _loss_gradient(self, X: Matrix) -> Matrix:
+        """Return the gradient of the loss at each row of X, as a new array."""
+
+    @property
+    def curvature_from_below(self) -> float:
+        """μ with ∇²f ⪰ μI: λ min φ″."""
+        return PENALTIES[self.penalty].least * self.reg
+
+    def strong_convexity(self) -> Matrix:
+        """Return M = μI, all that is known below the Hessian of the loss being 0."""
+        check_dense("M", self.d)
+        return np.asarray(self.curvature_from_below * np.eye(self.d))
+
+    @at_points
+    def value(self, X: Matrix) -> Vector:
+        """Return f at each row of X, shape (s, d) → (s,), or at one point."""
+        return np.asarray(self._loss(X) + self.reg * PENALTIES[self.penalty].value(X))
+
+    @at_points
+    def gradient(self, X: Matrix) -> Matrix:
+        """Return ∇f at each row of X, shape (s, d) → (s, d), or at one point."""
+        out = self._loss_gradient(X)
+        out += self.reg * PENALTIES[self.penalty].gradient(X)
+        return out
 
 
 @dataclass(frozen=True, eq=False)
-class _OnRows(_Nonnegative):
+class _OnRows(_Regularised):
     """A mean over the m rows of a matrix A (m×d, sparse or dense), with a number bᵢ for each of them."""
 
     A: Any
     b: Vector
+    row_curvature = 1.0  # the second derivative of the loss of one row is at most this
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "A", read_rows("A", self.A))
@@ -156,6 +194,15 @@ class _OnRows(_Nonnegative):
     @property
     def m(self) -> int:
         return int(self.A.shape[0])
+
+    @property
+    def diagonal(self) -> float:
+        """λ max φ″, what the penalty adds to the diagonal of L."""
+        return PENALTIES[self.penalty].most * self.reg
+
+    def smoothness(self) -> Matrix:
+        """Return L = cAᵀA/m + λ max φ″ I for a loss with second derivatives up to c."""
+        return gram(self.A, self.m / self.row_curvature, self.diagonal)
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,6 +250,7 @@ class LogisticRegression(_OnRows):
 
     reg: float
     penalty: str = "nonconvex"
+    row_curvature = 0.25
 
     def __post_init__(self) -> None:
         positive_number("reg", self.reg)
@@ -227,27 +275,11 @@ class LogisticRegression(_OnRows):
         """The signed rows and the share that each has in the mean; a subclass may list equal rows once."""
         return self.signed_rows, np.full(self.m, 1.0 / self.m)
 
-    def smoothness(self) -> Matrix:
-        """Return L = AᵀA/(4m) + 2λI, with the ridge AᵀA/(4m) + λI."""
-        return gram(self.A, 4.0 * self.m, PENALTIES[self.penalty].most * self.reg)
-
-    @property
-    def curvature_from_below(self) -> float:
-        """μ with ∇²f ⪰ μI: −λ/2, with the ridge λ."""
-        return PENALTIES[self.penalty].least * self.reg
-
-    def strong_convexity(self) -> Matrix:
-        """Return M = −(λ/2)I, with the ridge λI: the second derivative of the convex loss has no positive bound."""
-        check_dense("M", self.d)
-        return np.asarray(self.curvature_from_below * np.eye(self.d))
-
     def margins(self, X: Matrix) -> Matrix:
         """Return bᵢaᵢᵀx of the rows that ``terms`` lists at each row of X, shape (s, d) → (m', s)."""
         return np.asarray(self.terms[0] @ -X.T)
 
-    @at_points
-    def value(self, X: Matrix) -> Vector:
-        """Return f at each row of X, shape (s, d) → (s,), or at one point."""
+    def _loss(self, X: Matrix) -> Vector:
         margins = self.margins(X)
         # log(1 + e^{−z}) = log(1 + e^{−|z|}) + max(−z, 0), without overflow and twice as fast as logaddexp; that log
         # loses the digits of an e^{−|z|} below 10⁻¹⁶ does not matter beside the other terms of the mean.
@@ -256,23 +288,19 @@ class LogisticRegression(_OnRows):
         losses += 1.0
         np.log(losses, out=losses)
         losses -= np.minimum(margins, 0.0, out=margins)
-        return np.asarray(self.terms[1] @ losses + self.reg * PENALTIES[self.penalty].value(X))
+        return np.asarray(self.terms[1] @ losses)
 
-    @at_points
-    def gradient(self, X: Matrix) -> Matrix:
-        """Return ∇f at each row of X, shape (s, d) → (s, d); one product with A and one with Aᵀ for all rows."""
+    def _loss_gradient(self, X: Matrix) -> Matrix:
         # shareᵢ/(1 + exp(zᵢ)), with the shares in the division: faster than scipy's expit and a product.
         with np.errstate(over="ignore"):  # exp(z) = ∞ gives the right limit 0
             weights = np.exp(self.margins(X))
         weights += 1.0
         np.divide(self.terms[1][:, None], weights, out=weights)
-        out = np.asarray(self.terms[0].T @ weights).T
-        out += self.reg * PENALTIES[self.penalty].gradient(X)
-        return out
+        return np.asarray(self.terms[0].T @ weights).T
 
 
 @dataclass(frozen=True, eq=False)
-class Quadratic(_Nonnegative):
+class Quadratic:
     """f(x) = ½ (x − x*)ᵀ H (x − x*) with H ⪰ 0 and f^inf = 0; it is H-smooth, and no smaller matrix will do.
 
     Parameters
@@ -299,6 +327,7 @@ class Quadratic(_Nonnegative):
     H: Matrix
     minimiser: Vector
     curvature_from_below: float = field(init=False)  # μ with H ⪰ μI
+    lower_bound = 0.0
 
     def __post_init__(self) -> None:
         H = dense(read_matrix("H", self.H))
@@ -363,20 +392,11 @@ class LeastSquares(_OnRows):
     reg: float = 0.0
 
     def __post_init__(self) -> None:
-        if real_number("reg", self.reg) != 0.0:
-            positive_number("reg", self.reg)
+        nonnegative_number("reg", self.reg)
         super().__post_init__()
 
     def __repr__(self) -> str:
         return f"LeastSquares(m = {self.m}, d = {self.d}, λ = {self.reg:g})"
-
-    def smoothness(self) -> Matrix:
-        return gram(self.A, self.m, self.reg)
-
-    @property
-    def curvature_from_below(self) -> float:
-        """μ = λ with ∇²f ⪰ μI."""
-        return self.reg
 
     def strong_convexity(self) -> Matrix:
         """Return M = AᵀA/m + λI, the Hessian itself."""
@@ -385,13 +405,11 @@ class LeastSquares(_OnRows):
     def _residual(self, X: Matrix) -> Matrix:
         return np.asarray(self.A @ X.T - self.b[:, None])
 
-    @at_points
-    def value(self, X: Matrix) -> Vector:
-        return np.asarray(0.5 * np.mean(self._residual(X) ** 2, axis=0) + 0.5 * self.reg * np.sum(X**2, axis=1))
+    def _loss(self, X: Matrix) -> Vector:
+        return np.asarray(0.5 * np.mean(self._residual(X) ** 2, axis=0))
 
-    @at_points
-    def gradient(self, X: Matrix) -> Matrix:
-        return np.asarray((self.A.T @ self._residual(X)).T / self.m + self.reg * X)
+    def _loss_gradient(self, X: Matrix) -> Matrix:
+        return np.asarray((self.A.T @ self._residual(X)).T / self.m)
 
 
 @dataclass(frozen=True, eq=False)
@@ -500,7 +518,7 @@ def linear_smoothness(K: Matrix, gram: Matrix, *, bias: bool = False) -> Matrix:
 
 
 @dataclass(frozen=True, eq=False)
-class SoftmaxRegression(_Nonnegative):
+class SoftmaxRegression(_Regularised):
     """Cross-entropy of a linear classifier with a ridge:
 
         f(x) = (1/m) Σᵢ [log Σ_c exp(w_cᵀaᵢ) − w_{yᵢ}ᵀaᵢ] + (λ/2)‖x‖².
@@ -565,31 +583,15 @@ class SoftmaxRegression(_Nonnegative):
         L = linear_smoothness(softmax_curvature(self.classes), gram(self.A, len(self.A)))
         return np.asarray(L + self.reg * np.eye(self.d))
 
-    @property
-    def curvature_from_below(self) -> float:
-        """μ = λ with ∇²f ⪰ μI."""
-        return self.reg
-
-    def strong_convexity(self) -> Matrix:
-        """Return M = λI, d×d: the cross-entropy is convex and flat along a vector that is added to all w_c."""
-        check_dense("M", self.d)
-        return np.asarray(self.reg * np.eye(self.d))
-
-    @at_points
-    def value(self, X: Matrix) -> Vector:
-        """Return f at each row of X, shape (s, d) → (s,)."""
+    def _loss(self, X: Matrix) -> Vector:
         scores = self._scores(X)
         chosen = scores[:, np.arange(len(self.A)), self.labels]
-        loss = np.mean(np.asarray(logsumexp(scores, axis=2)) - chosen, axis=1)
-        return np.asarray(loss + 0.5 * self.reg * np.sum(X**2, axis=1))
+        return np.asarray(np.mean(np.asarray(logsumexp(scores, axis=2)) - chosen, axis=1))
 
-    @at_points
-    def gradient(self, X: Matrix) -> Matrix:
-        """Return ∇f at each row of X, shape (s, d) → (s, d)."""
+    def _loss_gradient(self, X: Matrix) -> Matrix:
         excess = softmax(self._scores(X), axis=2)
         excess[:, np.arange(len(self.A)), self.labels] -= 1.0
-        data = np.swapaxes(excess, 1, 2) @ self.A / len(self.A)
-        return np.asarray(data.reshape(X.shape) + self.reg * X)
+        return np.asarray((np.swapaxes(excess, 1, 2) @ self.A / len(self.A)).reshape(X.shape))
 
     def _scores(self, X: Matrix) -> Matrix:
         """Return w_cᵀaᵢ, shape (s, d) → (s, m, C)."""

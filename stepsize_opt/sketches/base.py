@@ -296,6 +296,30 @@ class DiagonalBase(Sketch):
     def _diagonals(self, rng: np.random.Generator, size: int) -> Matrix: ...
 
 
+@dataclass(frozen=True, eq=False)
+class KFloats(Sketch):
+    """What sketches share that send k floats, a whole number from 1 to d, whatever is drawn."""
+
+    unbiased_by_formula: ClassVar[bool] = True
+    k: int
+
+    def __post_init__(self) -> None:
+        d = whole_number("d", self.d)
+        self._set(d=d, k=whole_number("k", self.k, high=d))
+
+    @property
+    def expected_nonzeros(self) -> float:
+        return float(self.k)
+
+    @property
+    def expected_rank(self) -> float:
+        return float(self.k)
+
+    @property
+    def text(self) -> str:
+        return f"{self.form.partition(':')[0]}:{self.k}"
+
+
 def plain_sketch(sketch: Sketch) -> dict[str, Any]:
     """Return a sketch as JSON holds it: the name of its class and its fields.  Raises TypeError for other fields."""
     values = {one.name: _plain(getattr(sketch, one.name)) for one in fields(sketch)}

@@ -18,6 +18,7 @@ from stepsize_opt.inputs.checks import check_dense, generator, layer_sizes, prob
 from stepsize_opt.proofs import coefficient_roundings
 from stepsize_opt.sketches.base import (
     DiagonalBase,
+    KFloats,
     Law,
     check_listable,
     check_sizes,
@@ -78,7 +79,7 @@ class Identity(DiagonalBase):
 
 
 @dataclass(frozen=True, eq=False)
-class RandK(DiagonalBase):
+class RandK(KFloats, DiagonalBase):
     """Rand-k: k of the d coordinates, drawn uniformly without replacement, each multiplied by d/k.
 
     𝒫(M) = P ∘ M with P_jj = d/k and P_ij = (d/k)² · k(k−1)/(d(d−1)) = d(k−1)/(k(d−1)), and ω = d/k − 1.
@@ -97,12 +98,6 @@ class RandK(DiagonalBase):
     """
 
     form: ClassVar[str] = "randk:8 or randk:25%"
-    unbiased_by_formula: ClassVar[bool] = True
-    k: int
-
-    def __post_init__(self) -> None:
-        d = whole_number("d", self.d)
-        self._set(d=d, k=whole_number("k", self.k, high=d))
 
     def _map(self) -> PositiveMap:
         d, k = self.d, self.k
@@ -131,14 +126,6 @@ class RandK(DiagonalBase):
         out = np.zeros((len(chosen), self.d))
         np.put_along_axis(out, chosen, self.d / self.k, axis=1)
         return out
-
-    @property
-    def expected_nonzeros(self) -> float:
-        return float(self.k)
-
-    @property
-    def text(self) -> str:
-        return f"randk:{self.k}"
 
     @classmethod
     def parse(cls, argument: str, d: int) -> RandK:
@@ -376,12 +363,12 @@ class SystematicSampling(DiagonalBase):
 
     def _chosen(self, x: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return which coordinates are taken for each x in 0 … 2^b − 1, shape (len(x), d)."""
-        N, ends = grid_points(self.d), np.concatenate([[0], np.cumsum(self._whole)])
+        N, ends = grid_points(self.d), np.concatenate([[0], self._ends])
         return np.diff((ends + x[:, None]) // N, axis=1) > 0
 
     def _map(self) -> PositiveMap:
         N, length = grid_points(self.d), self._whole
-        start = (np.cumsum(length) - length) % N
+        start = (self._ends - length) % N
         # How long the arcs of i and j on the circle of length 2^b overlap.
         both = np.zeros((self.d, self.d), dtype=np.int64)
         end = start + length
@@ -397,7 +384,7 @@ class SystematicSampling(DiagonalBase):
 
     @property
     def expected_nonzeros(self) -> float:
-        return int(self._whole.sum()) / grid_points(self.d)
+        return int(self._ends[-1]) / grid_points(self.d)
 
     @property
     def sampling_probabilities(self) -> Vector:
@@ -414,5 +401,5 @@ class SystematicSampling(DiagonalBase):
     def support(self) -> Law:
         N = grid_points(self.d)
         check_listable(self, self.d)
-        steps = np.unique(np.concatenate([[0], -np.cumsum(self._whole) % N]))
+        steps = np.unique(np.concatenate([[0], -self._ends % N]))
         return np.diff(steps, append=N) / N, self._chosen(steps) / self.p

@@ -30,6 +30,7 @@ from stepsize_opt.inputs.checks import (
 from stepsize_opt.proofs import twice_gamma
 from stepsize_opt.sketches.base import (
     DiagonalBase,
+    KFloats,
     Law,
     Sketch,
     check_listable,
@@ -363,7 +364,7 @@ class FiniteSketch(Sketch):
 
 
 @dataclass(frozen=True, eq=False)
-class Gaussian(Sketch):
+class Gaussian(KFloats):
     """S = (1/k) G Gᵀ with a d×k matrix G of independent standard normal entries.
 
     𝒫(M) = (1 + 1/k) M + (tr M / k) I (Isserlis' theorem) and ω = (d + 1)/k.  The k numbers of Gᵀx are sent, G comes
@@ -378,12 +379,6 @@ class Gaussian(Sketch):
     """
 
     form: ClassVar[str] = "gaussian:4"
-    unbiased_by_formula: ClassVar[bool] = True
-    k: int
-
-    def __post_init__(self) -> None:
-        d = whole_number("d", self.d)
-        self._set(d=d, k=whole_number("k", self.k, high=d))
 
     def _map(self) -> PositiveMap:
         return ScaledPlusTrace(self.d, 1.0 + 1.0 / self.k, 1.0 / self.k)
@@ -401,18 +396,6 @@ class Gaussian(Sketch):
             G = rng.standard_normal((self.d, self.k))
             out[i] = G @ (x @ G) / self.k
         return out
-
-    @property
-    def expected_nonzeros(self) -> float:
-        return float(self.k)
-
-    @property
-    def expected_rank(self) -> float:
-        return float(self.k)
-
-    @property
-    def text(self) -> str:
-        return f"gaussian:{self.k}"
 
     @classmethod
     def parse(cls, argument: str, d: int) -> Gaussian:

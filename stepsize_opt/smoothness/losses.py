@@ -160,10 +160,8 @@ def of(objective: Objective | Federated) -> Any:
     LowRankPlusDiagonal(d=5, rank=3)
     """
     check_objective("objective", objective)
-    if isinstance(objective, LogisticRegression):
-        return logistic(objective.A, objective.reg, objective.penalty)
-    if isinstance(objective, LeastSquares) and objective.reg > 0.0:
-        return least_squares(objective.A, objective.reg)
+    if isinstance(objective, LogisticRegression | LeastSquares) and objective.reg > 0.0:
+        return gram_plus_diagonal(objective.A, objective.row_curvature, objective.diagonal)
     if isinstance(objective, Federated):
         parts = [of(client) for client in objective.clients]
         read = [read_smoothness(part) for part in parts]

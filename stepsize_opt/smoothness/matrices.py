@@ -23,10 +23,10 @@ from scipy.sparse.linalg import LinearOperator, aslinearoperator
 from stepsize_opt.inputs.checks import (
     check_dense,
     dimensions,
+    nonnegative_number,
     positive_number,
     read_only,
     real_array,
-    real_number,
     real_sparse,
 )
 from stepsize_opt.inputs.matrices import (
@@ -288,10 +288,7 @@ class LowRankPlusDiagonal(Smoothness, LinearOperator):  # type: ignore[misc]
         super().__init__(np.float64, (d, d))
         self.U: Any = factor
         self.shift: Vector = read_only(values)
-        self.cut = real_number("cut", cut, "a number of at least 0")
-        if not 0.0 <= self.cut < math.inf:
-            msg = f"cut must be a finite number of at least 0, got {self.cut:g}"
-            raise ValueError(msg)
+        self.cut = nonnegative_number("cut", cut)
 
     @property
     def d(self) -> int:

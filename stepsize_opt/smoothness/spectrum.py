@@ -111,9 +111,8 @@ class LimitBounds:
         d, rank = self.d, min(k, float(self.d)) * (1.0 + twice_gamma(self.d + 2))
         if self.trace is None:
             term = d * math.log(rank / d)
-            return (
-                term - self.log_det + 4.0 * UNIT * (abs(term) + abs(self.log_det) + d)
-            )  # the quotient's rounding, too
+            # The rounding of the quotient, too.
+            return term - self.log_det + 4.0 * UNIT * (abs(term) + abs(self.log_det) + d)
         ends = [rank / self.trace] if self.trace > 0.0 else []
         ends += [1.0 / self.top] if self.top > 0.0 else []
         if not ends or not min(ends) > 0.0:

@@ -440,7 +440,7 @@ def test_any_multipliers_give_a_valid_bound(algorithm: str) -> None:
         bound = metric_bound(conditions, multipliers) if linear else tangent_bound(conditions, multipliers, reference)
         if bound is None:
             continue
-        for value in (bound.at_factor(known.targets.log_kappa), bound.at_lambda(math.log(known.lambda_D))):
+        for value in (bound.at_factor(known.targets.log_limits(None)[1]), bound.at_lambda(math.log(known.lambda_D))):
             found += math.isfinite(value)
             assert value >= known.certificate.log_rate - 1e-9
     assert found > 20
@@ -472,7 +472,7 @@ def test_targets_are_decided_by_rational_numbers() -> None:
     K = targets.least_iterations(0.37)
     assert targets.enough(K, 0.37) and not targets.enough(K - 1, 0.37)
     assert Fraction(targets.lambda_allowed(3 * 10**12, 1.0)) <= Fraction(7, 3 * 10**12)
-    assert Targets(0.1, 0.0, 0.0, 1).kappa is None and Targets(0.1, 0.0, 0.0, 1).log_kappa == math.inf
+    assert Targets(0.1, 0.0, 0.0, 1).kappa is None and Targets(0.1, 0.0, 0.0, 1).log_limits(None)[1] == math.inf
     for i in range(1, 20):
         lam, rate = Fraction(i / 7.0), Fraction(i / 3.0)
         exact = 2 * lam * Fraction(0.3) / (rate * 7)

@@ -373,6 +373,8 @@ REFUSALS: list[tuple[type[Exception], str, Callable[[], Any]]] = [
     # runs
     (TypeError, "sketch", lambda: run(F, 0.1 * L)),
     (TypeError, "swapped", lambda: run(METHOD, F)),
+    (TypeError, "swapped", lambda: run_feedback(Feedback(L, 1), F)),
+    (ValueError, "client_seeds", lambda: run(F, METHOD, client_seeds="shared")),
     (TypeError, "todense", lambda: run(F, large())),
     *[(ValueError, "D", partial(ran, D=wrong))
       for wrong in (np.eye(5), np.ones(2), -L, L + 1e-9 * np.eye(2, k=1), np.diag([1.0, np.nan]))],

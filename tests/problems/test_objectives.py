@@ -12,6 +12,7 @@ import sklearn.datasets
 from scipy import sparse
 
 from shared.small_data import small_data
+from stepsize_opt.inputs import checks
 from stepsize_opt.problems import (
     Federated,
     Layered,
@@ -21,7 +22,6 @@ from stepsize_opt.problems import (
     SoftmaxRegression,
     find_federated_infimum,
     find_infimum,
-    infimum,
 )
 from stepsize_validation.data import (
     DATA_VARIABLE,
@@ -169,7 +169,7 @@ def test_what_is_proved_of_the_infimum_is_true(seed: int, reg: float) -> None:
 @pytest.mark.parametrize("d", [2, 6])
 def test_a_large_objective_has_a_number_below_its_hessian(d: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Above the size up to which matrices are formed, μI stands for M; here that size is 3."""
-    monkeypatch.setattr(infimum, "LARGE", 3)
+    monkeypatch.setattr(checks, "LARGE", 3)
     H = random_smoothness(np.random.default_rng(0), d, 100.0)
     quadratic = Quadratic(H, np.ones(d))
     ridge = LogisticRegression(np.eye(d), np.ones(d), 0.1, "ridge")

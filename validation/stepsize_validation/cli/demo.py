@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from stepsize_opt import Sketch, certify, compare, optimal_stepsize, parse_sketch
+from stepsize_opt import Sketch, compare, optimal_stepsize, parse_sketch
+from stepsize_opt.inputs.structures import Structure
 from stepsize_opt.problems import Infimum, LogisticRegression, find_infimum
 from stepsize_opt.tables import Row, Table, best_first
 from stepsize_solvers.programs import Matrix, Vector
@@ -41,6 +42,7 @@ _ROUNDING = 1e-12  # of f − f*
 _CGD, _CLOSED, _PAPER, _OPTIMAL = "γ I", "best closed form", "optimal D of (3)", "optimal D, descent"
 _CLOSED_FORMS = ("γ diag⁻¹(L)", "γ L⁻¹", "γ L^(-1/2)", "det-CGD2")
 _COLOURS = {_CGD: "#888888", _CLOSED: "#d98c21", _PAPER: "#6baed6", _OPTIMAL: "#08519c"}
+_PROVED: dict[Structure, str] = {"scalar": _CGD, "full": _OPTIMAL}
 
 
 def add_parsers(commands: Any) -> None:
@@ -187,7 +189,7 @@ def _verdicts(outcomes: Iterable[Outcome]) -> list[str]:
 
 
 def _draw(path: Path, title: str, drawn: Mapping[str, Outcome], objective: LogisticRegression) -> None:
-    """Draw f − f* against floats: the median and the range over the seeds, and what is proved of γI and the best D."""
+    """Draw f − f* against floats, the median and the range over the seeds, and the best proved linear rates."""
     figure, axis = file_pyplot().subplots(figsize=(7.0, 4.4), layout="constrained")
     L, M = objective.smoothness(), objective.strong_convexity()
     for name, colour in _COLOURS.items():
@@ -195,10 +197,12 @@ def _draw(path: Path, title: str, drawn: Mapping[str, Outcome], objective: Logis
         label = f"{name}: {one.names[0]}" if name == _CLOSED else name
         axis.plot(one.floats, one.median, color=colour, linewidth=2.4 if name == _OPTIMAL else 1.6, label=label)
         axis.fill_between(one.floats, one.gaps.min(axis=0), one.gaps.max(axis=0), color=colour, alpha=0.2, linewidth=0)
-        if name in (_CGD, _OPTIMAL):
-            rate = certify(one.row.result, L, goal="linear", strong_convexity=M).rate
-            bound = one.gaps[0, 0] * (1.0 - rate) ** np.arange(len(one.floats))
-            axis.plot(one.floats, bound, color=colour, linewidth=1.2, linestyle=(0, (4, 2)), label=f"{name}, proved")
+    optimal = drawn[_OPTIMAL]
+    for structure, name in _PROVED.items():
+        best = optimal_stepsize(L, optimal.row.result.sketch, structure=structure, goal="linear", strong_convexity=M)
+        bound = optimal.gaps[0, 0] * (1.0 - best.rate) ** np.arange(len(optimal.floats))
+        label = f"best proved rate of {'γI' if name == _CGD else 'any D'}"
+        axis.plot(optimal.floats, bound, color=_COLOURS[name], linewidth=1.2, linestyle=(0, (4, 2)), label=label)
     axis.set(yscale="log", ylim=(0.7e-6, 1.0), xlabel="floats sent", ylabel="f − f*")
     axis.set_title(title, fontsize=10)
     axis.grid(visible=True, linewidth=0.4, alpha=0.5)
@@ -232,10 +236,12 @@ def _print_conclusions(
             f"{words[_CLOSED]}."
         )
     optimal = f"no D of {row.method} has a better guarantee" if row.status == "optimal" else "the guarantee of this D"
-    verdicts = ", ".join(f"{word} {count}" for word, count in Counter(_verdicts(outcomes)).items())
+    checked = _verdicts(outcomes)
+    verdicts = ", ".join(f"{word} {count}" for word, count in Counter(checked).items())
     proved = (
         f"Proved: {optimal} (certified gap {row.gap:.0e}), and that of γI needs {textbook.row.rounds / row.rounds:.1f} "
-        f"times as many rounds, each in its own norm; predicted bounds in runs of {len(best.gaps)} seeds: {verdicts}."
+        f"times as many rounds, each in its own norm; of {len(checked)} predicted bounds, in runs of {len(best.gaps)} "
+        f"seeds: {verdicts}."
     )
     leads = [
         f"{name} {'to the end' if math.isinf(until) else f'up to {grouped(until)} floats'}"

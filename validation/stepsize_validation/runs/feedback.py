@@ -115,6 +115,9 @@ def run_feedback(
     >>> record.iterations, bool(record.values[-1] < record.values[0])
     (20, True)
     """
+    if isinstance(objective, Feedback):
+        msg = "objective and feedback are swapped: run_feedback(objective, feedback) takes the objective first"
+        raise TypeError(msg)
     check_objective("objective", objective)
     if feedback.clients != (objective.n if isinstance(objective, Federated) else 1):
         msg = f"objective must have the {feedback.clients} clients of the Feedback: Feedback(L, k, clients=n)"

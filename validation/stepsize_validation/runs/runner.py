@@ -116,6 +116,9 @@ def run(
     check_objective("objective", objective)
     check_one_of("on_divergence", on_divergence, ("raise", "stop"))
     federated = isinstance(objective, Federated)
+    if client_seeds is not None and not federated:
+        msg = f"client_seeds={client_seeds!r} is for the clients of a Federated objective, and this one is one node"
+        raise ValueError(msg)
     own = _own(D)
     rounds = own.rounds
     other = sketch not in (None, own.sketch) or str(algorithm or own.algorithm) != str(own.algorithm)
