@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import sparse
 from scipy.sparse.linalg import aslinearoperator
@@ -28,6 +30,7 @@ from stepsize_opt import (
     LayerWise,
     LowRankPlusDiagonal,
     RandK,
+    Sketch,
     SystematicSampling,
     certify,
     compare,
@@ -41,7 +44,7 @@ from stepsize_opt import (
     smoothness,
     to_cvxpy,
 )
-from stepsize_opt.methods import DetCGD1, get_method
+from stepsize_opt.methods import DetCGD1
 from stepsize_opt.problems import (
     Federated,
     Infimum,
@@ -53,6 +56,7 @@ from stepsize_opt.problems import (
     find_infimum,
 )
 from stepsize_opt.results import StepsizeResult
+from stepsize_opt.sketches.base import DiagonalBase
 from stepsize_validation import check_rate, distributed_lambda, run, run_feedback
 from stepsize_validation.data import Dataset, federated_logistic, random_smoothness, split, with_spectrum
 from stepsize_validation.table1 import communication_table
@@ -61,38 +65,41 @@ from stepsize_validation.table1 import communication_table
 # mypy: disable-error-code="arg-type, call-arg, call-overload, operator, list-item, type-var"
 # pyright: reportArgumentType=false, reportCallIssue=false
 L: Any = np.array([[2.0, 1.0], [1.0, 3.0]])
-DIAGONAL: Any = np.diag([1.0, 2.0])
 INDEFINITE = [[1.0, 2.0], [2.0, 1.0]]
 SINGULAR = [[1.0, 1.0], [1.0, 1.0]]
 MASKED: Any = np.ma.array(np.eye(2), mask=[[0, 1], [1, 0]])
 HUGE: Any = 10**400
 RAGGED: Any = [[1.0, 2.0], [3.0]]
 SPARSE: Any = sparse.eye_array(2)
-GENERATOR = RNG = np.random.default_rng(0)
+RNG = np.random.default_rng(0)
 ROWS = np.ones((4, 2))
-ONES: Any = LowRankPlusDiagonal(np.ones((4, 1)), 1.0)
 GRADED: Any = LowRankPlusDiagonal(np.ones((6, 2)), np.linspace(0.1, 1.0, 6))
 WIDE: Any = LowRankPlusDiagonal(1e9 * np.ones((1, 3)), 1.0)
 SPARSE_FACTOR: Any = LowRankPlusDiagonal(sparse.eye_array(6, format="csr"), 0.5)
 SKETCH: Any = RandK(2, 1)
-METHOD, METHOD2 = optimal_method(L, 1), optimal_method(DIAGONAL, 1)
-STEP, STEP3 = CompressedStep.of(0.1 * L, SKETCH), CompressedStep.of(np.eye(3), RandK(3, 1))
-DRAW3: Any = STEP3.draw(np.random.default_rng(0))
+METHOD, STEP = optimal_method(L, 1), CompressedStep.of(0.1 * L, SKETCH)
 F = Quadratic(L, np.ones(2))
-HALF = Quadratic(np.eye(2), np.zeros(2))
 FLAT: dict[str, Any] = {"epsilon2": 1e-2, "initial_gap": 1.0}
+CLIENTS: dict[str, Any] = {**FLAT, "delta_inf": 0.1}
 
 LINEAR: Any = optimal_stepsize(L, SKETCH, goal="linear", strong_convexity=L)
 CONVEX: Any = optimal_stepsize(L, SKETCH, goal="convex", momentum=True)
 MOVING: Any = optimal_method(L, 1, goal="convex", momentum=True)
-WITH_MOMENTUM: list[tuple[Any, Any]] = [(optimal_stepsize, SKETCH), (compression_limit, 1), (optimal_method, 1)]
-CHAIN = np.diag([1.0, 2.0, 3.0])
 SKEW: Any = np.array([[1e32, 9e15], [0.0, 1.0]])
 Q = np.array([[0.8, -0.6], [0.6, 0.8]])
 RAND_2 = RandK(6, 2)
 NEGATIVE_FACTOR: Any = LowRankPlusDiagonal(sparse.csr_array(-np.eye(6)), 1.0)
 RECORD = run(F, 1e-6 * np.eye(2), SKETCH, iterations=10, seeds=1)
 DATA = Dataset("four rows", np.ones((4, 2)), np.array([1.0, -1.0, 1.0, -1.0]))
+
+
+class Tensor:
+    """What a tensor with a gradient looks like to those who do not import its package."""
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        msg = "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
+        raise RuntimeError(msg)
+
 
 MATRICES: dict[str, Any] = {
     "not square": np.ones((2, 3)),
@@ -101,9 +108,6 @@ MATRICES: dict[str, Any] = {
     "ragged": RAGGED,
     "asymmetric": SKEW,
     "sparse and asymmetric": sparse.csr_array(SKEW),
-    "indefinite": INDEFINITE,
-    "with a negative diagonal": [[1.0, 0.0], [0.0, -1.0]],
-    "singular": SINGULAR,
     "with a zero diagonal": [[1.0, 0.0], [0.0, 0.0]],
     "not finite": np.diag([1.0, np.nan]),
     "sparse and not finite": sparse.csr_array(np.diag([1.0, np.inf])),
@@ -131,7 +135,7 @@ def along(W: Any, **goal: Any) -> Any:
 
 
 def clients(smoothness: Any = (L, 2.0 * L), sketch: Any = SKETCH, **options: Any) -> Any:
-    return optimal_distributed_stepsize(smoothness, sketch, **{**FLAT, "delta_inf": 0.1, **options})
+    return optimal_distributed_stepsize(smoothness, sketch, **{**CLIENTS, **options})
 
 
 def planned(problem: Any = L, budget: Any = 1, **options: Any) -> Any:
@@ -145,31 +149,23 @@ def ran(**arguments: Any) -> Any:
 REFUSALS: list[tuple[type[Exception], str, Callable[[], Any]]] = [
     # sketches
     (ValueError, "d", lambda: Identity(0)),
-    (TypeError, "d", lambda: Identity("3")),
     (TypeError, "d", lambda: Identity(True)),
     (ValueError, "k", lambda: RandK(10, 11)),
     (ValueError, "k", lambda: RandK(10, 2.5)),
     (ValueError, "k", lambda: RandK(10, float("nan"))),
-    (TypeError, "k", lambda: RandK(10, np.True_)),
     (TypeError, "k", lambda: Gaussian(3, 1j)),
-    (ValueError, "q", lambda: BernQ(0.0, 3)),
     (ValueError, "q", lambda: BernQ([0.5, 0.5], [1, 2, 3])),
     (TypeError, "q", lambda: BernQ(True, 3)),
     (ValueError, "sizes", lambda: BernQ(0.5, [2, 0])),
     (ValueError, "sizes", lambda: BernQ(0.5, [])),
-    (TypeError, "sizes", lambda: BernQ(0.5, "abc")),
-    (ValueError, "p", lambda: IndependentSampling([0.5, -0.1])),
     (ValueError, "p", lambda: SystematicSampling([0.5, 0.0])),
     (ValueError, "p", lambda: IndependentSampling(0.5)),
     (ValueError, "p", lambda: IndependentSampling([0.5, np.inf])),
-    (TypeError, "p", lambda: IndependentSampling([0.5j])),
     (ValueError, "vectors", lambda: DiagonalSketch([1.0, 1.0], [1.0])),
     (ValueError, "vectors", lambda: DiagonalSketch([[1.0, 2.0], [1.0]], [0.5, 0.5])),
     (ValueError, "vectors", lambda: DiagonalSketch([[3.0], [-1.0]], [0.5, 0.5])),
     (ValueError, "vectors", lambda: DiagonalSketch([[2.0], [0.5]], [0.5, 0.5])),
-    (ValueError, "vectors", lambda: DiagonalSketch(MASKED, [0.5, 0.5])),
     (ValueError, "use 0 instead", lambda: DiagonalSketch([[2.0, 1e-200], [0.0, 2.0]], [0.5, 0.5])),
-    (ValueError, "weights", lambda: DiagonalSketch([[1.0], [1.0]], [1.0])),
     (ValueError, "weights", lambda: DiagonalSketch([[1.0], [1.0]], [1.5, -0.5])),
     (ValueError, "weights", lambda: DiagonalSketch([[1.0], [1.0]], [0.5, 0.4])),
     (TypeError, "weights", lambda: DiagonalSketch([[1.0]], ["a"])),
@@ -179,109 +175,80 @@ REFUSALS: list[tuple[type[Exception], str, Callable[[], Any]]] = [
     (ValueError, "matrices", lambda: FiniteSketch([2.0 * np.eye(2)], [1.0])),
     (ValueError, "matrices", lambda: FiniteSketch([MASKED], [1.0])),
     (ValueError, "weights", lambda: FiniteSketch([np.eye(2)], [0.5, 0.5])),
-    (ValueError, "layers", lambda: LayerWise([])),
     (TypeError, "layers", lambda: LayerWise([RandK(3, 1), 4])),
+    (TypeError, "abstract", lambda: Sketch(3)),
+    (TypeError, "abstract", lambda: DiagonalBase(3)),
+    (ValueError, "second moments", lambda: optimal_stepsize(np.eye(3) + 0.1, IndependentSampling([1e-30, 0.5, 0.5]))),
     (ValueError, "outcomes", lambda: RandK(30, 15).support()),
     (ValueError, "outcomes", lambda: BernQ(0.5, [1] * 2000).support()),
-    (ValueError, "outcomes", lambda: IndependentSampling([0.5] * 17).support()),
-    (ValueError, "outcomes", lambda: LayerWise([RandK(10, 5)] * 3).support()),
     (ValueError, "gaussian:1", lambda: LayerWise([Identity(1), Gaussian(3, 1)]).support()),
     (ValueError, "gaussian:1", lambda: Gaussian(3, 1).second_moment_matrix),
-    (ValueError, "gaussian:1", lambda: LayerWise([Identity(1), Gaussian(3, 1)]).sample_diagonal(GENERATOR, 2)),
-    (ValueError, "size", lambda: RandK(3, 1).sample_diagonal(GENERATOR, -1)),
+    (ValueError, "gaussian:1", lambda: LayerWise([Identity(1), Gaussian(3, 1)]).sample_diagonal(RNG, 2)),
+    (ValueError, "size", lambda: RandK(3, 1).sample_diagonal(RNG, -1)),
     (TypeError, "rng", lambda: RandK(3, 1).sample(None)),
-    (ValueError, "x", lambda: RandK(3, 1).apply(np.ones((1, 1, 3)), GENERATOR)),
-    (TypeError, "x", lambda: RandK(3, 1).apply([1j, 0, 0], GENERATOR)),
-    (ValueError, "M", lambda: RandK(3, 1).second_moment(np.eye(4))),
+    (ValueError, "x", lambda: RandK(3, 1).apply(np.ones((1, 1, 3)), RNG)),
+    (TypeError, "x", lambda: RandK(3, 1).apply([1j, 0, 0], RNG)),
     (ValueError, "M", lambda: RandK(2, 1).second_moment([[1, 2], [3, 4]])),
     (ValueError, "M", lambda: RandK(2, 1).centered_second_moment(MASKED)),
     (ValueError, "Z", lambda: RandK(3, 1).adjoint(np.ones(3))),
     (TypeError, "text", lambda: parse_sketch(8, 10)),
     (ValueError, "d", lambda: parse_sketch("randk:1", 0)),
     # methods
-    (ValueError, "algorithm", lambda: get_method("subspace")),
-    (ValueError, "algorithm", lambda: optimal_stepsize(DIAGONAL, SKETCH, algorithm="det-CGD3")),
-    (TypeError, "algorithm", lambda: certify(DIAGONAL, DIAGONAL, SKETCH, algorithm=3)),
-    (TypeError, "algorithm", lambda: run(Quadratic(DIAGONAL, np.ones(2)), DIAGONAL, SKETCH, algorithm=DetCGD1)),
-    (TypeError, "algorithm", lambda: optimal_stepsize(DIAGONAL, METHOD2.sketch, algorithm=METHOD2)),
-    (ValueError, "sketch", lambda: run(Quadratic(DIAGONAL, np.ones(2)), METHOD2, RandK(2, 2))),
+    (TypeError, "algorithm", lambda: certify(L, L, SKETCH, algorithm=3)),
+    (TypeError, "algorithm", lambda: run(F, 0.1 * L, SKETCH, algorithm=DetCGD1)),
+    (ValueError, "sketch", lambda: run(F, METHOD, RandK(2, 2))),
     (ValueError, "D", lambda: CompressedStep.of(np.eye(3), SKETCH)),
-    (ValueError, "gradient", lambda: STEP3.encode(np.ones(4), DRAW3)),
-    (ValueError, "numbers", lambda: STEP3.decode(np.ones(3), DRAW3)),
-    (ValueError, "gradient", lambda: METHOD2.encode(np.ones(5), np.arange(2))),
-    (ValueError, "gradient", lambda: optimal_method(GRADED, 2).encode(np.ones(5), np.arange(2))),
-    (ValueError, "basis", lambda: optimal_method(DIAGONAL, 1, basis="svd")),
-    (ValueError, "basis", lambda: optimal_method(DIAGONAL, 1, goal="euclidean", basis="root")),
+    (ValueError, "numbers", lambda: STEP.decode(np.ones(3), SKETCH.draw(RNG))),
+    (ValueError, "gradient", lambda: METHOD.encode(np.ones(5), np.arange(2))),
+    (ValueError, "basis", lambda: optimal_method(L, 1, basis="svd")),
+    (ValueError, "basis", lambda: optimal_method(L, 1, goal="euclidean", basis="root")),
     (ValueError, "basis", lambda: optimal_method(GRADED, 2, basis="eigenvectors")),
     (ValueError, "L", lambda: optimal_method(np.ones((2, 2)), 1)),
-    (ValueError, "k", lambda: optimal_method(DIAGONAL, 3)),
-    (ValueError, "k", lambda: optimal_method(GRADED, 7)),
+    (ValueError, "k", lambda: optimal_method(L, 3)),
     (ValueError, "diagonal", lambda: optimal_method(GRADED, 2, goal="euclidean")),
     (ValueError, "strong_convexity", lambda: optimal_method(GRADED, 2, goal="linear", strong_convexity=np.eye(6))),
     (ValueError, "strong_convexity", lambda: optimal_method(GRADED, 2, goal="linear", strong_convexity=10.0)),
     (ValueError, "dense U", lambda: optimal_method(SPARSE_FACTOR, 2, goal="euclidean")),
     (ValueError, "U", lambda: optimal_method(WIDE, 1, goal="euclidean")),
     # limits
-    (ValueError, "L", lambda: compression_limit(SINGULAR, k=1)),
-    (ValueError, "k", lambda: compression_limit(np.eye(2), k=2.5)),
-    (ValueError, "k", lambda: compression_limit(ONES, k=5)),
     (ValueError, "k", lambda: compression_limit(np.eye(2), k=1e-300)),
-    (ValueError, "k", lambda: compression_limit(ONES, k=1e-300)),
+    (ValueError, "k", lambda: compression_limit(LowRankPlusDiagonal(np.ones((4, 1)), 1.0), k=1e-300)),
     (ValueError, "k", lambda: compression_limit(np.eye(2), k=math.nan)),
-    (TypeError, "k", lambda: compression_limit(np.eye(2), k="1")),
     (ValueError, "goal", lambda: compression_limit(np.eye(2), k=1, goal="mean")),
     (ValueError, "goal", lambda: compression_limit(np.eye(2), k=1, goal="paper")),
-    (ValueError, "goal", lambda: compression_limit(ONES, k=1, goal="mean")),
-    (ValueError, "strong_convexity", lambda: compression_limit(np.eye(2), k=1, goal="linear")),
     (ValueError, "strong_convexity", lambda: compression_limit(np.eye(2), k=1, strong_convexity=1.0)),
     (ValueError, "M", lambda: compression_limit(np.eye(2), k=1, goal="linear", strong_convexity=3.0)),
-    (ValueError, "strong_convexity", lambda: compression_limit(ONES, k=1, goal="linear", strong_convexity=np.eye(4))),
     (ValueError, "dense U", lambda: compression_limit(SPARSE_FACTOR, k=1)),
     # smoothness matrices
     (ValueError, "rank", lambda: smoothness.logistic(np.ones((6, 5)), 0.1, rank=0)),
     (ValueError, "rank", lambda: smoothness.logistic(sparse.csr_array(np.ones((6, 5))), 0.1, rank=5)),
     (ValueError, "reg", lambda: smoothness.logistic(np.ones((6, 5)), 0.0)),
     (ValueError, "penalty", lambda: smoothness.logistic(np.ones((6, 5)), 0.1, penalty="lasso")),
-    (ValueError, "X", lambda: smoothness.logistic(np.ones(5), 0.1)),
     (TypeError, "X", lambda: smoothness.logistic(sparse.csr_array(np.eye(3) * (1 + 1j)), 0.1)),
     (ValueError, "X", lambda: smoothness.logistic(1e-150 * np.eye(3), 1e-300)),
     # problems
     (ValueError, "b", lambda: LogisticRegression(np.eye(3), np.ones(2), 0.1)),
     (ValueError, "reg", lambda: LogisticRegression(np.eye(3), np.ones(3), 0.0)),
-    (ValueError, "A", lambda: LeastSquares(sparse.csr_array(np.diag([1.0, np.inf])), np.ones(2))),
     (ValueError, "A", lambda: LeastSquares(np.zeros((0, 3)), np.zeros(0))),
     (ValueError, "minimiser", lambda: Quadratic(np.eye(3), np.zeros(2))),
     (ValueError, "H", lambda: Quadratic(-np.eye(2), np.zeros(2))),
     (ValueError, "labels", lambda: SoftmaxRegression(np.eye(3), np.array([0, 1, 3]), 3, 0.1)),
     (TypeError, "A", lambda: SoftmaxRegression(sparse.eye_array(2), np.arange(2), 2, 0.1)),
-    (TypeError, "clients", lambda: Federated(HALF)),
-    (ValueError, "clients", lambda: Federated((HALF, Quadratic(np.eye(3), np.zeros(3))))),
+    (ValueError, "clients", lambda: Federated((F, Quadratic(np.eye(3), np.zeros(3))))),
     (ValueError, "found", lambda: Infimum(1.0, 0.5)),
-    (ValueError, "start", lambda: find_infimum(HALF, np.zeros(3))),
-    (ValueError, "iterations", lambda: find_infimum(HALF, iterations=-1)),
-    (TypeError, "objective", lambda: find_federated_infimum(HALF)),
+    (ValueError, "start", lambda: find_infimum(F, np.zeros(3))),
+    (ValueError, "iterations", lambda: find_infimum(F, iterations=-1)),
+    (TypeError, "objective", lambda: find_federated_infimum(F)),
     # one node
-    (TypeError, "L", lambda: optimal_stepsize(1j * L, SKETCH)),
-    (TypeError, "L", lambda: optimal_stepsize([["a", "b"], ["c", "d"]], SKETCH)),
-    (ValueError, "L", lambda: compare(INDEFINITE, SKETCH)),
     (ValueError, "L", lambda: to_cvxpy(-L, SKETCH)),
     (ValueError, "sketch", lambda: to_cvxpy(L, RandK(3, 1))),
     (TypeError, "sketch", lambda: optimal_stepsize(L, 3)),
-    (ValueError, "sketch", lambda: optimal_stepsize(L, "nobody:1")),
     (TypeError, "sketch", lambda: CompressedStep.of(L, "randk:1")),
-    (TypeError, "sketch", lambda: optimal_stepsize(CHAIN, 3, goal="linear", strong_convexity=0.5 * CHAIN)),
-    (ValueError, "sketch", lambda: optimal_stepsize(CHAIN, SKETCH, goal="linear", strong_convexity=0.5 * CHAIN)),
-    (TypeError, "sketch", lambda: to_cvxpy(CHAIN, 3, goal="linear", strong_convexity=0.5 * CHAIN)),
-    (ValueError, "sketch", lambda: to_cvxpy(CHAIN, SKETCH, goal="linear", strong_convexity=0.5 * CHAIN)),
     (ValueError, "tol", lambda: solve(tol=0.0)),
-    (TypeError, "tol", lambda: solve(tol="small")),
-    (ValueError, "tolerance", lambda: solve(options={"tolerance": 1e-3})),
     (TypeError, "options", lambda: solve(options="fast")),
     (ValueError, "options", lambda: solve(solver="scs", options={"tolerance": 1e-3})),
     (ValueError, "options", lambda: solve(solver="clarabel", options={"tolerance": 1e-3})),
-    (ValueError, "solver", lambda: solve(solver="gurobi")),
     (ValueError, "n_jobs", lambda: solve(n_jobs=0)),
-    (ValueError, "structure", lambda: solve(structure="banded")),
     (TypeError, "structure", lambda: solve(structure=L)),
     (ValueError, "structure", lambda: solve(structure=BlockDiagonal((2, 3)))),
     (ValueError, "W", lambda: solve(structure=Direction(np.eye(3)))),
@@ -291,21 +258,11 @@ REFUSALS: list[tuple[type[Exception], str, Callable[[], Any]]] = [
     (ValueError, "W", lambda: Direction([])),
     (ValueError, "W", lambda: Direction(MASKED)),
     (ValueError, "W", lambda: Direction([1.0, 0.0, 1.0])),
-    (ValueError, "W", lambda: Direction(np.ones(4), (2, 3))),
     (TypeError, "todense", lambda: Direction(aslinearoperator(np.eye(4)))),
-    (ValueError, "sizes", lambda: BlockDiagonal(())),
-    (TypeError, "sizes", lambda: BlockDiagonal(3)),
     (ValueError, "warm_start", lambda: solve(warm_start=optimal_stepsize(np.eye(5), RandK(5, 1)))),
     (ValueError, "warm_start", lambda: solve(warm_start=large())),
     (TypeError, "warm_start", lambda: solve(warm_start=L)),
-    (ValueError, "goal", lambda: solve(goal="trace")),
-    (ValueError, "momentum=True", lambda: solve(goal="convex")),
-    (ValueError, "momentum=True", lambda: certify(L, L, SKETCH, goal="convex")),
-    (ValueError, "momentum=True", lambda: to_cvxpy(L, SKETCH, goal="convex")),
     (ValueError, "goal", lambda: compare(L, SKETCH, goal="convex")),
-    (ValueError, "strong_convexity", lambda: solve(goal="linear")),
-    (ValueError, "strong_convexity", lambda: solve(strong_convexity=1.0)),
-    (ValueError, "strong_convexity", lambda: linear(-1.0)),
     (ValueError, "strong_convexity", lambda: linear(HUGE)),
     (ValueError, "strong_convexity", lambda: linear(np.eye(3))),
     (ValueError, "strong_convexity", lambda: linear(-L)),
@@ -320,26 +277,19 @@ REFUSALS: list[tuple[type[Exception], str, Callable[[], Any]]] = [
     (TypeError, "optimum", lambda: certify(L, L, SKETCH, optimum=L)),
     (ValueError, "dual", lambda: certify(L, L, SKETCH, optimum=solve(), dual=L)),
     (ValueError, "epsilon2", lambda: solve().iterations(-1.0, 1.0)),
-    (TypeError, "initial_gap", lambda: solve().communication(1.0, "much")),
     (ValueError, "epsilon2", lambda: LINEAR.iterations(1e-3, 2.0)),
-    (TypeError, "initial_gap", lambda: LINEAR.iterations(accuracy=1e-3)),
-    (ValueError, "accuracy", lambda: solve().iterations(accuracy=1e-3, initial_gap=1.0)),
-    (ValueError, "initial_gap", lambda: CONVEX.iterations(accuracy=1e-3, initial_gap=1.0)),
     (ValueError, "initial_distance", lambda: CONVEX.iterations(accuracy=1e-3, initial_distance=np.ones(5))),
     (TypeError, "initial_distance", lambda: CONVEX.iterations(accuracy=1e-3, initial_distance=["a", "b"])),
     (ValueError, "D", lambda: large().tosparse()),
     (TypeError, "initial_gap", lambda: optimal_method(L, 1, goal="linear", strong_convexity=L).iterations(accuracy=1)),
     (ValueError, "accuracy", lambda: METHOD.iterations(accuracy=1e-3, initial_gap=1.0)),
     # momentum
-    *[(ValueError, "convex", partial(call, L, second, goal=goal, momentum=True))
-      for call, second in WITH_MOMENTUM for goal in ("paper", "descent", "euclidean")],
-    *[(ValueError, "strong_convexity", partial(call, L, second, goal="linear", momentum=True))
-      for call, second in WITH_MOMENTUM],
-    *[(ValueError, "M", partial(call, L, second, goal="linear", strong_convexity=2 * L, momentum=True))
-      for call, second in WITH_MOMENTUM],
-    *[(TypeError, "momentum", partial(call, L, second, goal="convex", momentum=0.9))
-      for call, second in WITH_MOMENTUM],
+    (ValueError, "convex", lambda: solve(goal="descent", momentum=True)),
+    (ValueError, "strong_convexity", lambda: optimal_method(L, 1, goal="linear", momentum=True)),
+    (ValueError, "M", lambda: linear(2 * L, momentum=True)),
+    (TypeError, "momentum", lambda: compression_limit(L, 1, goal="convex", momentum=0.9)),
     (ValueError, "strong_convexity", lambda: linear((Q * [1e-19, 1e-3]) @ Q.T, momentum=True)),
+    (ValueError, "diagonal", lambda: compression_limit(GRADED, 1, goal="convex", momentum=True)),
     (ValueError, "updates", lambda: MOVING.decode(np.ones(1), np.array([0]))),
     (ValueError, "shape", lambda: MOVING.start(np.ones(3))),
     # an L that is never formed
@@ -356,44 +306,34 @@ REFUSALS: list[tuple[type[Exception], str, Callable[[], Any]]] = [
     (ValueError, "dense", lambda: optimal_stepsize(GRADED, RAND_2)),
     (ValueError, "dense", lambda: optimal_stepsize(GRADED, Gaussian(6, 3), structure="diagonal")),
     (ValueError, "dense", lambda: optimal_stepsize(GRADED, RAND_2, structure="diagonal", goal="descent")),
-    (ValueError, "optimal_method", lambda: optimal_stepsize(GRADED, RAND_2, goal="descent")),
-    (ValueError, "optimal_method", lambda: optimal_stepsize(GRADED, Gaussian(6, 2))),
     (ValueError, "dense U", lambda: optimal_stepsize(SPARSE_FACTOR, RAND_2, algorithm="det-CGD2")),
     (ValueError, "negative", lambda: optimal_stepsize(NEGATIVE_FACTOR, RAND_2, structure="diagonal")),
-    (ValueError, "sketch", lambda: optimal_stepsize(GRADED, RandK(7, 3), structure="diagonal")),
-    (TypeError, "L", lambda: optimal_stepsize(aslinearoperator(np.eye(4)), RandK(4, 2))),
+    (TypeError, "LowRankPlusDiagonal", lambda: optimal_stepsize(aslinearoperator(np.eye(4)), RandK(4, 2))),
     (ValueError, "W", lambda: Direction(GRADED, (2, 4))),
     (ValueError, "W", lambda: along(np.ones(3))),
     (TypeError, "vector", lambda: along(SPARSE_FACTOR)),
-    (TypeError, "vector", lambda: along(compression_limit(GRADED, 2).D)),
-    (ValueError, "dense", lambda: along(np.ones(6), goal="descent")),
     (ValueError, "W", lambda: along(np.geomspace(1e-100, 1e100, 6))),
     # clients
     (ValueError, "L", lambda: clients(L)),
-    (ValueError, "L", lambda: clients(sparse.csr_array(L))),
     (TypeError, "smoothness", lambda: clients("L.npy")),
     (ValueError, "smoothness", lambda: clients([])),
     (ValueError, r"smoothness\[1", lambda: clients([L, np.eye(3)])),
     (ValueError, r"smoothness\[1", lambda: clients([L, np.diag([1.0, -1.0])])),
-    (TypeError, "sketch", lambda: clients(sketch=None)),
     (TypeError, "sketch", lambda: clients(sketch=["randk:1", 1])),
     (ValueError, "sketch", lambda: clients(sketch="randk:4")),
     (ValueError, "2 clients", lambda: clients(sketch=[SKETCH] * 3)),
-    (ValueError, "sketch", lambda: clients(sketch=RandK(4, 1))),
     (ValueError, "mean_smoothness", lambda: clients(mean_smoothness=np.diag([1.0, 0.0]))),
     (ValueError, "epsilon2", lambda: clients(epsilon2=0.0)),
     (ValueError, "delta_inf", lambda: clients(delta_inf=-1.0)),
     (ValueError, "algorithm", lambda: clients(algorithm="det-CGD3")),
     (ValueError, "goal", lambda: clients(goal="convex")),
-    (ValueError, "goal", lambda: clients(goal="convex", seeds="shared")),
     (ValueError, "seeds='shared", lambda: clients(goal="descent")),
     (ValueError, "seeds", lambda: clients(seeds="same")),
     (ValueError, "one sketch", lambda: clients(sketch=[SKETCH, RandK(2, 2)], seeds="shared")),
     (ValueError, "iterations", lambda: clients(iterations=0)),
+    (OverflowError, "float64", lambda: compare_distributed([L, L], SKETCH, **{**CLIENTS, "epsilon2": 1e-320})),
     (ValueError, "iterations", lambda: clients(iterations=HUGE)),
     (ValueError, "solver", lambda: clients(solver="nobody")),
-    (ValueError, "reduce", lambda: clients(options={"reduce": False})),
-    (ValueError, "reduce", lambda: clients(options={"reduce": False}, seeds="shared")),
     # plans, tables and feedback
     (ValueError, "budget", lambda: planned(budget=4)),
     (ValueError, "budget", lambda: planned(budget=0)),
@@ -436,31 +376,44 @@ REFUSALS: list[tuple[type[Exception], str, Callable[[], Any]]] = [
     (TypeError, "swapped", lambda: run_feedback(Feedback(L, 1), F)),
     (ValueError, "client_seeds", lambda: run(F, METHOD, client_seeds="shared")),
     (TypeError, "todense", lambda: run(F, large())),
-    (ValueError, "algorithm", lambda: ran(algorithm="SGD")),
     *[(ValueError, "D", partial(ran, D=wrong))
       for wrong in (np.eye(5), np.ones(2), -L, L + 1e-9 * np.eye(2, k=1), np.diag([1.0, np.nan]))],
     (ValueError, "start", lambda: ran(start=np.zeros(3))),
     (ValueError, "start", lambda: ran(start=[0.0, np.nan])),
     (ValueError, "seed", lambda: ran(seed=-1)),
-    (TypeError, "seed", lambda: ran(seed=None)),
     (ValueError, "sketch", lambda: ran(sketch=RandK(5, 1))),
-    (ValueError, "sketch", lambda: ran(sketch=[SKETCH] * 3)),
     (ValueError, "client_seeds", lambda: ran(sketch=[SKETCH, RandK(2, 2)], client_seeds="common")),
     (ValueError, "client_seeds", lambda: ran(sketch=[SKETCH, RandK(2, 2)], client_seeds="shared")),
     (ValueError, "iterations", lambda: ran(iterations=0)),
     (ValueError, "on_divergence", lambda: ran(on_divergence="ignore")),
     (ValueError, "level", lambda: check_rate(RECORD, Infimum(0.0, 0.0), level=1.0)),
     (ValueError, "goal", lambda: check_rate(RECORD, Infimum(0.0, 0.0), goal="descend")),
-    (ValueError, "goal", lambda: check_rate(RECORD, Infimum(0.0, 0.0), goal="convex")),
     (ValueError, "rate", lambda: check_rate(RECORD, Infimum(0.0, 0.0), goal="linear")),
     (ValueError, "rate", lambda: check_rate(RECORD, Infimum(0.0, 0.0), rate=-1.0)),
     (TypeError, "infimum", lambda: check_rate(RECORD, 0.3)),
+    (ValueError, "client_seeds", lambda: run(Federated((F, F)), MOVING, client_seeds="independent", iterations=2)),
+    (ValueError, "find_infimum", lambda: check_rate(run(F, MOVING, iterations=2))),
+    (ValueError, "goal", lambda: check_rate(run(F, MOVING, iterations=2), Infimum(0.0, 0.0), goal="euclidean")),
     # data
     (ValueError, "labels", lambda: Dataset("x", np.eye(2), np.array([0.0, 1.0]))),
     (ValueError, "label", lambda: Dataset("x", np.eye(2), np.ones(3))),
     (ValueError, "kind", lambda: split(DATA, 2, RNG, "alphabetical")),
     (ValueError, "clients", lambda: split(DATA, 5, RNG)),
     (ValueError, "b", lambda: LogisticRegression(np.eye(2), np.array([1.0, 2.0]), 0.1)),
+    # common mistakes: the error names the remedy
+    (TypeError, "np.load", lambda: optimal_stepsize("L.npy", SKETCH)),
+    (TypeError, "np.load", lambda: optimal_stepsize(Path("L.csv"), SKETCH)),
+    (TypeError, r"pass H @ np\.eye", lambda: Quadratic(aslinearoperator(np.eye(2)), np.ones(2))),
+    (TypeError, "detach", lambda: optimal_stepsize(Tensor(), SKETCH)),
+    (ValueError, "index=False", lambda: optimal_stepsize(pd.DataFrame(L).reset_index(), SKETCH)),
+    (ValueError, "absolute", lambda: optimal_stepsize(np.diag([1.0, -1.0]), SKETCH)),
+    (ValueError, "absolute", lambda: optimal_stepsize(INDEFINITE, SKETCH)),
+    (ValueError, "regulariser", lambda: optimal_stepsize(SINGULAR, SKETCH)),
+    (ValueError, "np.eye", lambda: certify(0.1, L, SKETCH)),
+    (ValueError, "did you mean 'randk", lambda: optimal_stepsize(L, "rndk:1")),
+    (ValueError, "did you mean 'diagonal", lambda: solve(structure="diag")),
+    (ValueError, "did you mean 'descent", lambda: solve(goal="descend")),
+    (ValueError, "did you mean 'det-CGD1", lambda: solve(algorithm="det-CGD11")),
     # what is no argument at all
     (TypeError, "L", lambda: optimal_stepsize(HUGE, SKETCH)),
     (TypeError, "source", lambda: EstimatedSmoothness(L, 1.0, 3)),
@@ -529,8 +482,3 @@ def test_a_sparse_quadratic_and_a_budget_of_any_size_are_taken() -> None:
     np.testing.assert_array_equal(Quadratic(SPARSE, np.ones(2)).smoothness(), np.eye(2))
     assert plan(L, Budget(1, rounds=HUGE), **FLAT).best.method == "subspace"
     assert str(Budget(1.0, rounds=1_000_000)) == "at most 1 floats per round, 1000000 rounds"
-
-
-def test_more_numbers_than_float64_holds_are_named() -> None:
-    with pytest.raises(OverflowError, match="exceeds float64"):
-        compare_distributed([L, L], SKETCH, epsilon2=1e-320, initial_gap=1.0, delta_inf=0.5)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.moments import listed, second_moment, variance
-from stepsize_opt import CompressedStep, Gaussian, LayerWise, Method, RandK, certify, optimal_stepsize
+from stepsize_opt import Gaussian, LayerWise, Method, RandK, certify, optimal_stepsize
 from stepsize_opt.methods import DetCGD1, DetCGD2, get_method, method_names
 from stepsize_opt.problems import Quadratic
 from stepsize_opt.sketches.draws import generators
@@ -44,22 +44,6 @@ def test_formulas_are_what_the_update_says(problem: Any, seed: int, method: Meth
     np.testing.assert_allclose(condition.outer.apply(D @ condition.inner.apply(L) @ D), T, **close)
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_a_step_is_the_mean_of_the_clients_steps(method: Method) -> None:
-    rng = np.random.default_rng(3)
-    d, n, s = 4, 3, 2
-    D = random_smoothness(rng, d, 10.0)
-    S, gradients = rng.standard_normal((n, d, d)), rng.standard_normal((s, n, d))
-    factors = method.factors(D, lambda: D)
-    left, right = (np.eye(d) if M is None else M for M in (factors.left, factors.right))
-
-    def compress(V: Any, B: Any) -> Any:
-        return np.einsum("nij,snj->si", S, V if B is None else V @ B.T) / n
-
-    expected = np.mean([[left @ S[i] @ right @ g[i] for i in range(n)] for g in gradients], axis=1)
-    np.testing.assert_allclose(CompressedStep(RandK(d, 2), factors).steps(gradients, compress)[0], expected, rtol=1e-12)
-
-
 def test_names_are_read_in_any_case_and_results_carry_them_as_written_here() -> None:
     L, sketch = np.diag([1.0, 4.0, 9.0]), RandK(3, 1)
     for method in METHODS:
@@ -81,16 +65,6 @@ def test_a_name_belongs_to_one_class() -> None:
     assert get_method("det-CGD1") == DetCGD1()
 
 
-@pytest.mark.parametrize("algorithm", ["det-CGD1", "det-CGD2"])
-def test_the_messages_of_a_result_are_those_of_its_matrix_sketch_and_method(algorithm: str) -> None:
-    result = optimal_stepsize(random_smoothness(np.random.default_rng(0), 4, 10.0), RandK(4, 2), algorithm=algorithm)
-    steps = (result.compressor(), CompressedStep.of(result.D, RandK(4, 2), algorithm))
-    draws = [step.draw(np.random.default_rng(1)) for step in steps]
-    numbers = [step.encode(np.arange(4.0), draw) for step, draw in zip(steps, draws, strict=True)]
-    np.testing.assert_array_equal(*numbers)
-    np.testing.assert_array_equal(*(step.decode(numbers[0], draw) for step, draw in zip(steps, draws, strict=True)))
-
-
 MESSAGES = [RandK(6, 1), RandK(6, 3), LayerWise([RandK(2, 1), RandK(4, 2)]), LayerWise([RandK(2, 1), Gaussian(4, 2)])]
 
 
@@ -100,14 +74,14 @@ def test_rounds_of_messages_are_the_run_of_one_node(sketch: Any, algorithm: str)
     """Three clients that share their draws, message by message, longer than a chunk of the runner's draws."""
     f = random_quadratic(np.linspace(0.5, 2.0, 6), np.random.default_rng(0))
     shifts = np.array([-1.0, 0.0, 1.0])[:, None] * np.arange(6.0)  # ∇fᵢ − ∇f, with mean 0
-    D = optimal_stepsize(f.H, sketch, algorithm=algorithm).D
-    step, rng, x = CompressedStep.of(D, sketch, algorithm), generators(5, 1)[0], np.zeros(6)
+    result = optimal_stepsize(f.H, sketch, algorithm=algorithm)
+    step, rng, x = result.compressor(), generators(5, 1)[0], np.zeros(6)
     sent = 0
     for _ in range(270):
         draw = step.draw(rng)
         numbers = step.encode(f.gradient(x[None]) + shifts, draw)
         x = x - step.decode(numbers.mean(axis=0), draw)
         sent += draw.size
-    record = run(f, D, sketch, algorithm=algorithm, iterations=270, seeds=1, seed=5)
+    record = run(f, result.D, sketch, algorithm=algorithm, iterations=270, seeds=1, seed=5)
     np.testing.assert_allclose(x, record.final_points[0], rtol=1e-12)
     assert sent == record.sent.sum()

@@ -90,7 +90,13 @@ def test_an_answer_is_shown_saved_and_read(kind: str, tmp_path: Path) -> None:
     assert path.name == "answer.npz"
     again = type(answer).load(path)
     assert_same(again, answer)
-    assert [name for name, array in _arrays(kind, again) if array.flags.writeable] == []
+    if isinstance(answer, StepsizeResult):
+        assert again.method == answer.method and str(again.structure) == str(answer.structure)
+        if isinstance(again.structure, Direction):
+            np.testing.assert_array_equal(again.structure.W, answer.D)
+    for one in (again, answer):
+        arrays = dict(_arrays(kind, one))
+        assert arrays and [name for name, array in arrays.items() if array.flags.writeable] == []
     for other in {StepsizeResult, DistributedResult, CompressionLimit, SubspaceMethod} - {type(answer)}:
         with pytest.raises(ValueError, match=f"it holds a {type(answer).__name__}, not a {other.__name__}"):
             other.load(path)
@@ -107,13 +113,6 @@ def test_an_answer_is_shown_saved_and_read(kind: str, tmp_path: Path) -> None:
 def test_copies_hold_the_same(kind: str, again: Callable[[Any], Any]) -> None:
     answer = KINDS[kind][0]()
     assert_same(again(answer), answer)
-
-
-@every_kind
-def test_arrays_are_read_only(kind: str) -> None:
-    answer = KINDS[kind][0]()
-    arrays = dict(_arrays(kind, answer))
-    assert arrays and [name for name, array in arrays.items() if array.flags.writeable] == []
 
 
 def _arrays(name: str, value: Any) -> Iterator[tuple[str, Any]]:
@@ -141,49 +140,41 @@ ROW = next(row for row in compare(LONG, RandK(D, 3)).rows if row.stepsize == "op
 LONG_MOMENTUM: dict[str, Any] = {"goal": "linear", "strong_convexity": 1.0, "momentum": True}
 
 
-@pytest.mark.parametrize(
-    "thing",
-    [
-        QUADRATIC,
-        LeastSquares(ROWS, np.ones(40), 0.1),
-        LogisticRegression(ROWS, np.sign(ROWS[:, 0]), 0.1),
-        SoftmaxRegression(ROWS, np.arange(40) % 3, 3, 0.1),
-        Layered((QUADRATIC, QUADRATIC)),
-        Federated((QUADRATIC,) * 30),
-        Direction(LONG),
-        Feedback(LONG, 2),
-        RESULT.compressor(),
-        optimal_stepsize(LONG, RandK(D, 3), **LONG_MOMENTUM).compressor(),
-    ],
-    ids=lambda thing: type(thing).__name__,
-)
+PRINTED = [
+    QUADRATIC,
+    LeastSquares(ROWS, np.ones(40), 0.1),
+    LogisticRegression(ROWS, np.sign(ROWS[:, 0]), 0.1),
+    SoftmaxRegression(ROWS, np.arange(40) % 3, 3, 0.1),
+    Layered((QUADRATIC, QUADRATIC)),
+    Federated((QUADRATIC,) * 30),
+    Direction(LONG),
+    RESULT.compressor(),
+    optimal_stepsize(LONG, RandK(D, 3), **LONG_MOMENTUM).compressor(),
+]
+# Objects, and a line of the table that a notebook shows.
+TABLED = [
+    (RandK(10**6, 1000), "d", "1\u202f000\u202f000"),
+    (Feedback(LONG, 2), "setup_floats.largest", str(D)),
+    (RESULT.certificate, "feasible", "True"),
+    (RESULT.solver_stats, "num_iters", "0"),
+    (ROW, "stepsize", "optimal"),
+]
+
+
+@pytest.mark.parametrize("thing", [*PRINTED, *(thing for thing, *_ in TABLED[1:])], ids=lambda one: type(one).__name__)
 def test_no_matrix_is_printed(thing: Any) -> None:
     text = repr(thing)
-    assert text.startswith(type(thing).__name__)
-    assert len(text) < 300
+    assert text.startswith(type(thing).__name__) and "\n" not in text
+    assert len(text) < 300 or thing is ROW
     assert "[[" not in text
 
 
-@pytest.mark.parametrize(
-    ("thing", "name", "value"),
-    [
-        (RandK(D, 3), "expected_nonzeros", "3"),
-        (RandK(10**6, 1000), "d", "1\u202f000\u202f000"),
-        (Feedback(LONG, 2), "setup_floats.largest", str(D)),
-        (Feedback(None, 2), "k", "2"),
-        (RESULT.certificate, "feasible", "True"),
-        (RESULT.solver_stats, "num_iters", "0"),
-        (ROW, "goal", "paper"),
-        (ROW, "stepsize", "optimal"),
-    ],
-    ids=lambda value: type(value).__name__,
-)
-def test_parts_of_an_answer_are_tables_in_a_notebook_and_one_line_elsewhere(thing: Any, name: str, value: str) -> None:
+@pytest.mark.parametrize(("thing", "name", "value"), TABLED, ids=lambda value: type(value).__name__)
+def test_parts_of_an_answer_are_tables_in_a_notebook(thing: Any, name: str, value: str) -> None:
     page = thing._repr_html_()
     assert page.startswith(f"<table><caption>{type(thing).__name__}</caption>")
     side = "right" if value[0].isdigit() else "left"
     assert f">{name}</th><td style='text-align:{side}'>{value}</td></tr>" in page
-    assert "\n" not in repr(thing)
 
 
 def test_runs_and_verdicts_are_tables_in_a_notebook() -> None:
@@ -247,13 +238,10 @@ def test_html_has_a_cell_for_each_value_and_escapes_it() -> None:
     assert text.count("<td ") == len(TABLE_ROWS) * (1 + len(COLUMNS))
     assert ">*</td><td style='text-align:left'>det-CGD2</td>" in text and ">D &lt; L</td>" in text
     assert text.startswith("<p>A title</p>") and text.endswith("<p>a note</p>")
-
-
-def test_numbers_of_html_are_to_the_right_below_their_heads_with_grouped_digits() -> None:
     text = replace(TABLE, rows=(replace(FIRST, rounds=36048.0),))._repr_html_()
     assert "<th style='text-align:right'>rounds</th>" in text and "<th style='text-align:left'>method</th>" in text
-    assert "<td style='text-align:right'>36\u202f048</td>" in text
-    assert "<td style='text-align:right'>50.0%</td>" in text
+    for cell in ("36\u202f048", "50.0%"):
+        assert f"<td style='text-align:right'>{cell}</td>" in text
 
 
 def test_records_are_plain() -> None:
@@ -261,6 +249,8 @@ def test_records_are_plain() -> None:
     assert [record["best"] for record in records] == [True, False, False, True]
     assert records[1]["client"] == 3.0 and records[1]["gap"] == 2e-7
     assert not {"result", "compressor", "more"} & set(records[0])
+    frame = TABLE.to_pandas()
+    assert frame.to_dict("records")[0]["method"] == records[0]["method"] and len(frame) == len(TABLE.rows)
 
 
 @pytest.mark.parametrize(
@@ -295,30 +285,17 @@ def test_no_best_row_names_what_the_cheapest_needs_or_why_there_is_none() -> Non
         _ = replace(TABLE, rows=()).best
 
 
-def test_a_frame_has_the_records() -> None:
-    assert TABLE.to_pandas().to_dict("records")[0]["method"] == TABLE.to_records()[0]["method"]
-    assert len(TABLE.to_pandas()) == len(TABLE.rows)
-
-
 def test_measured_methods_have_a_block_of_their_own() -> None:
     work = {"setup": 3.0, "client": 9.0, "server": 9.0}
-    table = replace(
-        TABLE, measured=(Measured(method="feed<", sketch="top-1", seeds="shared", k=2.5, compressor=0, more=work),)
-    )
+    measured = Measured(method="feed<", sketch="top-1", seeds="shared", k=2.5, compressor=0, more=work)
+    table = replace(TABLE, measured=(measured,))
     assert table.best is TABLE.best and table.goals == TABLE.goals
     html = table._repr_html_()
     assert html.count("<table>") == 3 and "<caption>measured, not ranked" in html and ">feed&lt;</td>" in html
     *_, heading, header, row, _, legend, _, _ = repr(table).splitlines()
     assert heading.startswith("measured, not ranked") and legend.startswith("* best")
-    assert dict(zip(header.split(), row.split(), strict=True)) == {
-        "method": "feed<",
-        "seeds": "shared",
-        "sketch": "top-1",
-        "k": "2.5",
-        "setup": "3",
-        "client": "9",
-        "server": "9",
-    }
+    assert header.split() == ["method", "seeds", "sketch", "k", "setup", "client", "server"]
+    assert row.split() == ["feed<", "shared", "top-1", "2.5", "3", "9", "9"]
     frame = table.to_pandas()
     assert frame["status"].iloc[-1] == "measured" and frame["floats"].isna().sum() == frame["rate"].isna().sum() == 1
     assert list(frame["best"]) == [True, False, False, True, False]

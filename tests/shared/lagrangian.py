@@ -1,8 +1,7 @@
-"""Programs written down a second time, in plain arithmetic: their inequalities, the Lagrangian bound, a lift."""
+"""Programs written down a second time, in plain arithmetic: their inequalities, and the Lagrangian bound."""
 
 from __future__ import annotations
 
-import cvxpy as cp
 import numpy as np
 
 from stepsize_solvers.programs import Family, Matrix, Outcome, Program, Stack
@@ -64,25 +63,3 @@ def gap(program: Program, outcome: Outcome) -> float:
             assert inside > -1e-9 - (1e-14 * np.linalg.cond(X) if family.a else 0.0)
             assert np.linalg.eigvalsh(Z)[0] >= -1e-9 * np.abs(Z).max()
     return (bound(program, X, outcome.duals) - float(np.linalg.slogdet(X)[1])) / program.d
-
-
-def lifted_optimum(program: Program) -> float:
-    """log det of the optimum of the compact lift [Y, XE; EᵀX, I] ⪰ 0, EEᵀ = B, by Clarabel; e must be 0."""
-    d = program.d
-    X = cp.Variable((d, d), symmetric=True)
-    conditions = [cp.multiply(1.0 - program.pattern.blocks(np.ones((d, d))), X) == 0]
-    for family in program.families:
-        assert family.e == 0.0
-        Y = X
-        if family.B is not None:
-            E = np.linalg.cholesky(family.B)
-            Y = cp.Variable((d, d), symmetric=True)
-            conditions.append(cp.bmat([[Y, X @ E], [E.T @ X, np.eye(d)]]) >> 0)
-        T = np.array([family.Q.apply(unit).ravel() for unit in np.eye(d * d).reshape(-1, d, d)]).T
-        image = cp.reshape(T @ cp.reshape(Y, (d * d,), order="C"), (d, d), order="C")
-        for H in family.H:
-            F = family.c * np.eye(family.rows) - H.T @ image @ H + (family.a * X if family.a else 0.0)
-            conditions.append((F + F.T) / 2 >> 0)
-    problem = cp.Problem(cp.Maximize(cp.log_det(X)), conditions)
-    problem.solve(solver=cp.CLARABEL)
-    return float(problem.value)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import find, given, settings
+from hypothesis import example, find, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
@@ -36,19 +36,18 @@ from stepsize_opt.proofs.arithmetic import Enclosed, Pair
 from stepsize_opt.proofs.duals import Multiplier
 from stepsize_opt.proofs.maps import coefficient_roundings, image
 from stepsize_opt.proofs.roundings import twice_gamma
-from stepsize_opt.sketches.base import DiagonalBase, sketch_forms
+from stepsize_opt.sketches.base import sketch_forms
 from stepsize_solvers.programs.maps import (
     CongruenceSum,
-    DiagonalPlusScaled,
     Hadamard,
     Layered,
-    ScaledPlusTrace,
     hadamard,
     is_identity,
 )
 from stepsize_solvers.programs.patterns import Pattern
+from stepsize_validation.properties import check_sketch
 from stepsize_validation.properties.exact import is_positive_definite, rational, satisfies_condition, second_moment
-from stepsize_validation.properties.strategies import DIAGONAL, LISTABLE, SKETCHES, problems, seeds, sketches_up_to
+from stepsize_validation.properties.strategies import DIAGONAL, LISTABLE, SKETCHES, seeds, sketches_up_to
 
 WITHOUT_SUPPORT = ("gaussian", "layers, gaussian")
 every_example = pytest.mark.parametrize("sketch", EXAMPLES.values(), ids=EXAMPLES.keys())
@@ -72,19 +71,33 @@ def assert_mean(draws: np.ndarray, expected: np.ndarray) -> None:
 # ---------------------------------------------------------------- the distribution, by enumeration
 
 
+@given(sketch=sketches_up_to(5), seed=seeds)
+@example(sketch=Gaussian(4, 2), seed=0)
+@settings(max_examples=150)
+def test_a_sketch_is_what_it_says(sketch: Sketch, seed: int) -> None:
+    """Beyond ``check_sketch``: sums of several messages, and never more floats than coordinates."""
+    check_sketch(sketch, samples=10, seed=seed)
+    X, draw = np.random.default_rng(13).standard_normal((3, sketch.d)), sketch.draw(np.random.default_rng(seed))
+    S, numbers = sketch.sample(np.random.default_rng(seed)), draw.encode(X)
+    assert numbers.shape == (3, draw.size) and draw.size <= sketch.d
+    # The factor of S that a FiniteSketch sends by comes from an eigendecomposition.
+    close: dict[str, Any] = {"rtol": 1e-12, "atol": 1e-11 * np.abs(S).max()}
+    assert_allclose(draw.decode(numbers), X @ S, **close)
+    assert_allclose(draw.decode(numbers.sum(axis=0)), X.sum(axis=0) @ S, **close)
+    if isinstance(sketch, RandK | Gaussian):
+        assert draw.size == sketch.k
+
+
 @given(sketch=listable | layers, seed=seeds)
-@settings(max_examples=200)
-def test_every_moment_is_that_of_the_enumeration(sketch: Sketch, seed: int) -> None:
+def test_numbers_of_a_law_by_enumeration(sketch: Sketch, seed: int) -> None:
     weights, S = listed(sketch)
-    assert np.all(weights >= 0.0)
-    assert abs(weights.sum() - 1.0) <= 1e-12
-    assert_allclose(np.tensordot(weights, S, axes=1), np.eye(sketch.d), atol=1e-9)
-    assert np.all(np.linalg.eigvalsh(S) >= -1e-9 * (1.0 + np.abs(S).max()))
+    assert np.all(weights >= 0.0) and abs(weights.sum() - 1.0) <= 1e-12
     M, Id = symmetric(sketch.d, seed), np.eye(sketch.d)
     size = np.einsum("r,rij->ij", weights, np.abs(S) @ np.abs(M) @ np.abs(S)).max()
-    close: dict[str, Any] = {"rtol": 0.0, "atol": 1e-12 * (1.0 + size)}
-    assert_allclose(sketch.second_moment(M), np.einsum("r,rij->ij", weights, S @ M @ S), **close)
-    assert_allclose(sketch.centered_second_moment(M), np.einsum("r,rij->ij", weights, (S - Id) @ M @ (S - Id)), **close)
+    moments = ((sketch.second_moment, S), (sketch.adjoint, S), (sketch.centered_second_moment, S - Id))
+    for found, V in moments:
+        expected = np.einsum("r,rij->ij", weights, V @ M @ V)
+        assert_allclose(found(M), expected, rtol=0.0, atol=1e-12 * (1.0 + size))
     second = np.tensordot(weights, S @ S, axes=1)
     assert sketch.omega == pytest.approx(np.linalg.eigvalsh(second)[-1] - 1.0, rel=1e-9, abs=1e-9)
     ranks = np.array([np.linalg.matrix_rank(A, tol=1e-8 * np.abs(A).max(), hermitian=True) for A in S])
@@ -119,28 +132,6 @@ def test_support_sizes() -> None:
     assert len(IndependentSampling([0.5] * 3 + [1.0] * 97).support()[0]) == 8  # a sure coin has one side
 
 
-# ---------------------------------------------------------------- the map
-
-
-@given(problem=problems(), seed=seeds)
-def test_the_map_is_self_adjoint_and_positive(problem: tuple[np.ndarray, Sketch], seed: int) -> None:
-    L, sketch = problem
-    Z = symmetric(sketch.d, seed)
-    image = sketch.second_moment(L)
-    assert np.sum(image * Z) == pytest.approx(np.sum(L * sketch.adjoint(Z)), rel=1e-10, abs=1e-10 * np.abs(image).max())
-    for psd in (image, sketch.centered_second_moment(L)):
-        assert np.linalg.eigvalsh(psd)[0] >= -1e-12 * sketch.d * (1.0 + np.abs(image).max())
-    assert_allclose(sketch.centered_second_moment(L), image - L, atol=1e-12 * (1.0 + np.abs(image).max()))
-
-
-@given(sketch=sketches_up_to(5, *DIAGONAL))
-def test_second_moment_matrix_dominates_the_ones(sketch: Sketch) -> None:
-    P = sketch.second_moment_matrix
-    assert np.linalg.eigvalsh(P - 1.0)[0] >= -1e-9 * np.abs(P).max()
-    M = symmetric(sketch.d)
-    assert_allclose(sketch.second_moment(M), P * M, atol=1e-12 * np.abs(P).max() * np.abs(M).max())
-
-
 def test_numbers_of_sketches_that_cannot_be_listed() -> None:
     assert Gaussian(7, 2).omega == pytest.approx(4.0)
     assert LayerWise([Gaussian(7, 2), BernQ(0.1, 3)]).omega == pytest.approx(9.0)
@@ -150,24 +141,16 @@ def test_numbers_of_sketches_that_cannot_be_listed() -> None:
 @pytest.mark.parametrize(
     ("sketch", "kind"),
     [
-        (Identity(3), DiagonalPlusScaled),
-        (RandK(5, 2), DiagonalPlusScaled),
-        (RandK(1, 1), DiagonalPlusScaled),
-        (BernQ(0.5, 3), DiagonalPlusScaled),
         (BernQ(0.5, [1, 2]), Hadamard),
-        (IndependentSampling([0.5, 0.2, 0.1]), DiagonalPlusScaled),
         (EXAMPLES["support"], Hadamard),
         (LayerWise([RandK(3, 1), Identity(2)]), Hadamard),
         (LayerWise([RandK(3, 1), Gaussian(2, 1)]), Layered),
         (EXAMPLES["finite"], CongruenceSum),
-        (Gaussian(3, 2), ScaledPlusTrace),
     ],
     ids=str,
 )
 def test_the_map_takes_its_cheapest_form(sketch: Sketch, kind: type) -> None:
-    assert type(sketch.map) is kind
-    assert sketch.map is sketch.map
-    assert sketch.map.d == sketch.d
+    assert type(sketch.map) is kind and sketch.map is sketch.map
 
 
 def test_trivial_parameters_give_the_identity() -> None:
@@ -233,23 +216,6 @@ def test_diagonals_do_not_depend_on_how_many_are_drawn_at_once(sketch: Sketch, s
     assert_array_equal(sketch.sample_diagonal(together, 9), np.vstack(rows))
 
 
-@given(sketch=sketches_up_to(5), seed=seeds)
-@settings(max_examples=200)
-def test_messages_decode_to_what_the_sketch_makes(sketch: Sketch, seed: int) -> None:
-    """S x from the floats sent, S Σxᵢ from the sum of several messages, never more floats than coordinates."""
-    X = np.random.default_rng(13).standard_normal((3, sketch.d))
-    draw, S = (make(np.random.default_rng(seed)) for make in (sketch.draw, sketch.sample))
-    numbers = draw.encode(X)
-    assert numbers.shape == (3, draw.size)
-    # The factor of S that a FiniteSketch sends by comes from an eigendecomposition.
-    assert_allclose(draw.decode(numbers), X @ S, rtol=1e-12, atol=1e-12 * np.abs(S).max())
-    summed = draw.decode(numbers.sum(axis=0))
-    assert_allclose(summed, X.sum(axis=0) @ S, rtol=1e-12, atol=1e-11 * np.abs(S).max())
-    assert draw.size <= sketch.d
-    if isinstance(sketch, RandK | Gaussian):
-        assert draw.size == sketch.k
-
-
 # ---------------------------------------------------------------- values: copies, equality, conversions
 
 
@@ -258,9 +224,9 @@ def test_messages_decode_to_what_the_sketch_makes(sketch: Sketch, seed: int) -> 
     [
         (IndependentSampling, [0.5, 0.2], lambda s: s.p),
         (lambda q: BernQ(q, [1, 1]), [0.5, 0.5], lambda s: s.q),
-        (lambda v: DiagonalSketch(v, [0.5, 0.5]), [[2.0, 0.0], [0.0, 2.0]], lambda s: s.support()[1]),
-        (lambda w: DiagonalSketch(2.0 * np.eye(2), w), [0.5, 0.5], lambda s: s.support()[0]),
-        (lambda m: FiniteSketch(m, [1.0]), [[[1.0, 0.0], [0.0, 1.0]]], lambda s: s.support()[1]),
+        (lambda v: DiagonalSketch(v, [0.5, 0.5]), [[2.0, 0.0], [0.0, 2.0]], lambda s: s.vectors),
+        (lambda w: DiagonalSketch(2.0 * np.eye(2), w), [0.5, 0.5], lambda s: s.weights),
+        (lambda m: FiniteSketch(m, [1.0]), [[[1.0, 0.0], [0.0, 1.0]]], lambda s: s.matrices),
     ],
     ids=["p", "q", "vectors", "weights", "matrices"],
 )
@@ -270,29 +236,21 @@ def test_arrays_are_copied_and_read_only(build: Any, array: Any, kept: Any) -> N
     assert_array_equal(given, array)
     given[...] = 9.0
     assert_array_equal(kept(sketch), array)
-    with pytest.raises(ValueError, match="read-only"):
-        kept(sketch)[...] = 0.0
+    assert not kept(sketch).flags.writeable
 
 
 @every_example
-def test_arguments_are_left_alone(sketch: Sketch) -> None:
-    M = symmetric(sketch.d)
-    M.setflags(write=False)
-    sketch.second_moment(M)[...] = 0.0
-    sketch.centered_second_moment(M)[...] = 0.0
-    sketch.adjoint(M)[...] = 0.0
-    sketch.apply(M, np.random.default_rng(0))[...] = 0.0
-    sketch.sample(np.random.default_rng(0))[...] = 0.0
-
-
-@every_example
-def test_equality_hash_pickle_and_immutability(sketch: Sketch) -> None:
+def test_sketches_are_values_and_leave_arguments_alone(sketch: Sketch) -> None:
     again = pickle.loads(pickle.dumps(sketch))
-    assert again == sketch
-    assert hash(again) == hash(sketch)
+    assert again == sketch and hash(again) == hash(sketch)
     assert sketch not in [other for other in EXAMPLES.values() if other is not sketch]
     with pytest.raises(AttributeError):
         sketch.d = 3  # type: ignore[misc]
+    M, rng = symmetric(sketch.d), np.random.default_rng(0)
+    M.setflags(write=False)
+    moments = (sketch.second_moment(M), sketch.centered_second_moment(M), sketch.adjoint(M))
+    for own in (*moments, sketch.apply(M, rng), sketch.sample(rng)):
+        own[...] = 0.0
 
 
 def test_numbers_of_every_kind_are_accepted() -> None:
@@ -338,11 +296,9 @@ TEXTS: list[tuple[str, int, Sketch]] = [
     ("identity", 4, Identity(4)),
     ("randk:8", 20, RandK(20, 8)),
     ("bernq:0.5", 7, BernQ(0.5, 7)),
-    ("bernq:1", 2, BernQ(1.0, 2)),
     ("bernq:0.5@3,4", 7, BernQ(0.5, [3, 4])),
     ("bernq:0.5,0.25@3,4", 7, BernQ([0.5, 0.25], [3, 4])),
     ("independent:0.2", 3, IndependentSampling([0.2, 0.2, 0.2])),
-    ("systematic:0.25", 3, SystematicSampling([0.25] * 3)),
     ("systematic:0.5,0.75,1", 3, SystematicSampling([0.5, 0.75, 1.0])),
     ("independent:0.1,0.2,1e-05", 3, IndependentSampling([0.1, 0.2, 1e-5])),
     ("gaussian:4", 5, Gaussian(5, 4)),
@@ -358,45 +314,32 @@ def test_text_reads_and_prints(text: str, d: int, sketch: Sketch) -> None:
     assert sketch.text == str(sketch) == text
 
 
-@pytest.mark.slow
-@given(
-    sketch=sketches_up_to(6, "Identity", "RandK", "BernQ", "IndependentSampling", "SystematicSampling", "Gaussian"),
-    other=sketches_up_to(4, "RandK", "BernQ", "IndependentSampling", "Gaussian"),
-)
-@settings(max_examples=150, deadline=None)
-def test_text_round_trip(sketch: Sketch, other: Sketch) -> None:
+@given(sketch=sketches_up_to(6, "BernQ", "IndependentSampling", "SystematicSampling"), other=sketches_up_to(4, "BernQ"))
+def test_text_keeps_every_float(sketch: Sketch, other: Sketch) -> None:
     for original in (sketch, LayerWise([sketch, other])):
-        again = parse_sketch(original.text, original.d)
-        assert again == original
-        assert type(again.map) is type(original.map)
-        M = np.ones((original.d, original.d)) + np.eye(original.d)
-        assert_array_equal(again.second_moment(M), original.second_moment(M))
-
-
-def test_text_is_forgiving_about_blanks_and_case() -> None:
-    assert parse_sketch(" RandK: 2 ", 5) == RandK(5, 2)
-    assert parse_sketch("layers: 3 = randk:1 ; 4 = bernq:0.5 , 0.1 @ 1, 3", 7) == LayerWise(
-        [RandK(3, 1), BernQ([0.5, 0.1], [1, 3])]
-    )
+        assert parse_sketch(original.text, original.d) == original
 
 
 @pytest.mark.parametrize(
-    ("text", "d", "k"),
-    [("randk:25%", 10, 2), ("randk:25%", 8, 2), ("randk:1%", 10, 1), ("randk:100%", 7, 7), ("randk:12.5%", 40, 5)],
+    ("text", "d", "sketch"),
+    [
+        (" RandK: 2 ", 5, RandK(5, 2)),
+        ("layers: 3 = randk:1 ; 4 = bernq:0.5 , 0.1 @ 1, 3", 7, LayerWise([RandK(3, 1), BernQ([0.5, 0.1], [1, 3])])),
+        ("randk:25%", 10, RandK(10, 2)),
+        ("randk:1%", 10, RandK(10, 1)),
+        ("randk:12.5%", 40, RandK(40, 5)),
+    ],
 )
-def test_percentages(text: str, d: int, k: int) -> None:
-    assert parse_sketch(text, d) == RandK(d, k)
+def test_text_is_forgiving(text: str, d: int, sketch: Sketch) -> None:
+    assert parse_sketch(text, d) == sketch
 
 
 @pytest.mark.parametrize("name", ["finite", "support", "layers, mixed"])
 def test_a_description_is_no_text_form(name: str) -> None:
     sketch = EXAMPLES[name]
+    assert repr(sketch) == (f"<{sketch.text}>" if name != "layers, mixed" else f"LayerWise(layers={sketch.layers})")
     with pytest.raises(ValueError, match="cannot be parsed"):
         parse_sketch(sketch.text, sketch.d)
-
-
-def test_a_sketch_without_a_text_form_is_shown_by_its_description() -> None:
-    assert repr(EXAMPLES["finite"]) == f"<{EXAMPLES['finite'].text}>" == "<finite(d=2, 2 matrices)>"
 
 
 # ----------------------------------------------------------------
@@ -405,23 +348,19 @@ def test_a_sketch_without_a_text_form_is_shown_by_its_description() -> None:
 
 # What the error names, for a text and a dimension.
 WRONG_TEXTS: list[tuple[str, int, str]] = [
-    ("top:3", 5, "top"),
     ("top-k:3", 5, "biased"),
     ("natural", 5, "linear"),
     ("rand-k:3", 5, "did you mean"),
     ("", 5, "unknown name"),
     ("identity:3", 5, "identity"),
     ("randk", 5, "k"),
-    ("randk:11", 10, "k"),
     ("randk:101%", 10, "percentage"),
     ("randk:x%", 10, "percentage"),
     ("bernq:1.5", 4, "q"),
     ("bernq:0.5@3,4", 10, "layer sizes"),
     ("bernq:0.5@3,x", 10, "layer size"),
     ("independent:0.1,0.2", 3, "p"),
-    ("gaussian:0", 3, "k"),
     ("layers:3", 3, "layer"),
-    ("layers:3=randk:4", 3, "randk:4"),
     ("layers:3=randk:1;2=identity", 4, "layer sizes"),
     ("layers:2=" * 500 + "randk:1", 2, "layer"),
     ("finite(d=4, 3 matrices)", 4, "describes"),
@@ -434,22 +373,11 @@ def test_the_error_names_the_part_of_a_text(text: str, d: int, part: str) -> Non
         parse_sketch(text, d)
 
 
-@pytest.mark.parametrize("kind", [Sketch, DiagonalBase])
-def test_the_general_classes_cannot_be_built_directly(kind: Any) -> None:
-    with pytest.raises(TypeError, match="abstract"):
-        kind(3)
-
-
 @pytest.mark.parametrize("p", [1e-11, 1e-13])
 def test_a_rare_coordinate_is_solved(p: float) -> None:
     L = np.array([[2.0, 0.5, 0.1], [0.5, 1.0, 0.2], [0.1, 0.2, 3.0]])
     result = optimal_stepsize(L, IndependentSampling([p, 0.5, 0.5]))
     assert result.status == "optimal" and certify(result, L).feasible
-
-
-def test_a_coordinate_that_is_too_rare_is_refused_by_the_sketch() -> None:
-    with pytest.raises(ValueError, match="second moments"):
-        optimal_stepsize(np.eye(3) + 0.1, IndependentSampling([1e-30, 0.5, 0.5]))
 
 
 # ----------------------------------------------------------------

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
+from shared.large import exact_smoothness
 from stepsize_opt import (
     EstimatedSmoothness,
     LowRankPlusDiagonal,
@@ -30,7 +31,7 @@ from stepsize_opt import (
     to_cvxpy,
 )
 from stepsize_opt.problems import Federated, LeastSquares, LogisticRegression, SoftmaxRegression
-from stepsize_opt.smoothness import MatrixSmoothness, NeedsDense, matrices, read_smoothness
+from stepsize_opt.smoothness import MatrixSmoothness, matrices, read_smoothness
 from stepsize_validation.data import random_smoothness
 from stepsize_validation.properties.exact import combine, is_positive_semidefinite, product, rational, transpose
 
@@ -56,8 +57,7 @@ def test_the_factor_of_a_head_is_no_smaller_than_what_it_stands_for(convert: Any
     """In rational arithmetic, for the floats of the data and of the factor: λ is below the rounding of the rest."""
     X = np.random.default_rng(classes).standard_normal((4, 2))
     L = smoothness.softmax(convert(X), classes, 1e-20)
-    U = rational(np.asarray(L.U.toarray() if sparse.issparse(L.U) else L.U))
-    ours = combine((1, product(U, transpose(U))), (1, rational(np.diag(L.shift))))
+    ours = exact_smoothness(L)
     curvature = [[Fraction(int(i == j), 2) - Fraction(1, 2 * classes) for j in range(classes)] for i in range(classes)]
     A = rational(X)
     gram = combine((Fraction(1, 4), product(transpose(A), A)))
@@ -65,17 +65,6 @@ def test_the_factor_of_a_head_is_no_smaller_than_what_it_stands_for(convert: Any
     theirs = [[x + Fraction(1e-20) * int(i == j) for j, x in enumerate(row)] for i, row in enumerate(theirs)]
     assert is_positive_semidefinite(combine((1, ours), (-1, theirs)))
     assert L.cut < 1e-12
-
-
-def test_the_softmax_head_is_smooth_with_it() -> None:
-    rng = np.random.default_rng(1)
-    X = rng.standard_normal((7, 2))
-    L = smoothness.softmax(X, 3, 0.01).todense()
-    for _ in range(20):
-        logits = X @ rng.standard_normal((2, 3)) * 3.0
-        p = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
-        H = sum(np.kron(np.diag(q) - np.outer(q, q), np.outer(a, a)) for q, a in zip(p, X, strict=True)) / 7
-        assert np.linalg.eigvalsh(L - H)[0] >= 0.0
 
 
 @settings(max_examples=20)
@@ -130,8 +119,7 @@ def test_a_dense_factor_has_no_more_columns_than_rows(kind: str, unit: float) ->
     rows = rational(X)
     identity = rational(np.eye(4))
     L = combine((Fraction(1, 12), product(transpose(rows), rows)), (Fraction(reg), identity))
-    U = rational(short.U)
-    larger = combine((1, product(U, transpose(U))), (1, rational(np.diag(short.shift))))
+    larger = exact_smoothness(short)
     assert short.rank == {"dependent": 3, "zero column": 3, "zero": 1}.get(kind, 4)
     assert is_positive_semidefinite(combine((1, larger), (-1, L)))
     assert is_positive_semidefinite(combine((Fraction(short.loss), L), (-1, larger)))
@@ -241,36 +229,23 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
     yield calls
 
 
-def _check_once(counted: Counter[str], proofs: int) -> None:
+CURVED: dict[str, Any] = {"goal": ["descent", "euclidean", "linear"], "accuracy": 1e-3}
+
+
+@pytest.mark.parametrize(
+    ("call", "proofs"),
+    [
+        (lambda: plan(L, 3, strong_convexity=0.01 * np.eye(D), **CURVED, **ASKED), 1),
+        (lambda: plan(BLOCKS, 3, **ASKED), 3),  # the limit takes L as a whole, the stepsizes its two blocks
+        (lambda: compare(L, SKETCH), 1),
+        (lambda: [optimal_stepsize(one, SKETCH) and optimal_method(one, 2) for one in [read_smoothness(L)] * 2], 1),
+    ],
+    ids=["plan", "plan of blocks", "compare", "a matrix that was read"],
+)
+def test_a_matrix_is_read_and_proved_once(call: Any, proofs: int, counted: Counter[str]) -> None:
+    call()
     assert counted["read"] == 1
-    assert len(counted) == 1 + proofs
-    assert set(counted.values()) == {1}
-
-
-def test_plan_reads_and_proves_L_once(counted: Counter[str]) -> None:
-    plan(L, 3, goal=["descent", "euclidean", "linear"], accuracy=1e-3, strong_convexity=0.01 * np.eye(D), **ASKED)
-    _check_once(counted, proofs=1)
-
-
-def test_plan_proves_each_block_once(counted: Counter[str]) -> None:
-    """The limit takes L as a whole, the stepsizes its two blocks."""
-    plan(BLOCKS, 3, **ASKED)
-    _check_once(counted, proofs=3)
-
-
-def test_compare_reads_and_proves_L_once(counted: Counter[str]) -> None:
-    compare(L, SKETCH)
-    _check_once(counted, proofs=1)
-
-
-def test_a_matrix_that_was_read_is_not_read_again(counted: Counter[str]) -> None:
-    read = read_smoothness(L)
-    assert read_smoothness(read) is read
-    optimal_stepsize(read, SKETCH)
-    optimal_stepsize(read, RandK(D, 3), goal="descent")
-    optimal_method(read, 2)
-    compression_limit(read, 2)
-    _check_once(counted, proofs=1)
+    assert len(counted) == 1 + proofs and set(counted.values()) == {1}
 
 
 CALLS: dict[str, Callable[[Any], Any]] = {
@@ -304,11 +279,6 @@ def test_every_function_takes_a_matrix_that_was_read(name: str, kind: str) -> No
     for one in (given, read):
         with pytest.raises((TypeError, ValueError), match=r"estimated|dense|operator"):
             call(one)
-
-
-def test_a_low_rank_matrix_is_not_formed_by_a_function_that_needs_all_of_it() -> None:
-    with pytest.raises(NeedsDense, match=r"L\.todense\(\)"):
-        compare(GIVEN["low rank"], SKETCH)
 
 
 def test_a_matrix_that_was_read_shows_its_kind() -> None:
