@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from shared.reference_problems import stored
-from stepsize_opt import RandK, optimal_stepsize
+from stepsize_opt import RandK
 from stepsize_solvers.interior.diagonal import solve_diagonal
 from stepsize_solvers.large.balancing import solve_balanced
 from stepsize_solvers.large.low_rank import solve_low_rank
@@ -90,12 +89,6 @@ def test_a_well_conditioned_matrix_without_compression(seed: int) -> None:
     """The predictor asks for an entry of x that is many times as large (seed 449)."""
     A = np.random.default_rng(seed).standard_normal((4, 4))
     assert solve_diagonal(A @ A.T + 0.01 * np.eye(4), LIMITS)[0] is Status.OPTIMAL
-
-
-def test_the_smoothness_of_a_network() -> None:
-    result = optimal_stepsize(stored("network"), RandK(100, 5), structure="diagonal")
-    assert result.status == "optimal"
-    assert result.solver_stats.num_iters is not None and result.solver_stats.num_iters <= 16
 
 
 # ---------------------------------------------------------------- thin multipliers

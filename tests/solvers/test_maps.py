@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from numpy.testing import assert_allclose
 
-from stepsize_opt import Sketch
 from stepsize_solvers.programs.maps import (
     CongruenceSum,
     DiagonalPlusScaled,
@@ -18,7 +16,6 @@ from stepsize_solvers.programs.maps import (
     connected_labels,
     hadamard,
 )
-from stepsize_validation.properties.strategies import seeds, sketches_up_to
 
 RNG = np.random.default_rng(7)
 FACTOR = RNG.random((5, 3))
@@ -158,17 +155,3 @@ def test_hadamard_takes_the_cheap_form_where_it_exists() -> None:
     assert isinstance(hadamard(np.array([[2.0]])), DiagonalPlusScaled)
     assert isinstance(HADAMARD.restrict(np.array([1, 3])), DiagonalPlusScaled)
     assert MAPS["layers, diagonal"].hadamard_matrix is not None and MIXED.hadamard_matrix is None
-
-
-@given(sketch=sketches_up_to(4), seed=seeds)
-@settings(max_examples=60, deadline=None)
-def test_maps_of_sketches_are_self_adjoint_and_positive(sketch: Sketch, seed: int) -> None:
-    q = sketch.map
-    rng = np.random.default_rng(seed)
-    factor = rng.standard_normal((q.d, rng.integers(1, q.d + 1)))
-    for part in (q, q.centered()):
-        Z = symmetric(q.d, seed)
-        size = np.abs(part.apply(Z)).max() + 1.0
-        assert_allclose(part.adjoint(Z), part.apply(Z), atol=1e-12 * size)
-        image = part.apply(factor @ factor.T)
-        assert np.linalg.eigvalsh(image)[0] >= -1e-11 * (1.0 + np.abs(image).max() + np.abs(factor @ factor.T).max())
