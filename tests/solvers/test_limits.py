@@ -32,7 +32,7 @@ from stepsize_opt import (
 )
 from stepsize_opt.node.pieces import processes
 from stepsize_solvers.conic.backends import CvxpySolver
-from stepsize_solvers.numerics.progress import Limits, Progress
+from stepsize_solvers.numerics.progress import Bounds, Limits, Progress
 from stepsize_solvers.process import ProcessEnded, call_within
 from stepsize_solvers.programs import Pattern, Program, Settings, Status, WarmStart
 from stepsize_solvers.registry import available_solvers, get_solver
@@ -147,6 +147,19 @@ def test_a_start_near_the_answer_saves_steps_and_a_useless_one_is_ignored(name: 
         assert other.status is Status.OPTIMAL
 
 
+def test_an_optimum_at_the_limit_is_optimal() -> None:
+    for limits in (Limits(1e-3, 0, asked=True), Limits(1e-3, 100, deadline=time.perf_counter() - 1.0)):
+        progress = Progress[str](2, limits, margin=0.5, patience=3)
+        assert progress.examine("", Bounds(0.0, 1.0)) is Status.USER_LIMIT
+        assert progress.examine("", Bounds(0.0, 0.0)) is Status.OPTIMAL
+
+
+def test_a_second_method_has_the_rest_of_the_users_steps_and_all_of_its_own() -> None:
+    plain, asked = Limits.of(Settings(), 50), Limits.of(Settings(time_limit=5.0, max_iters=7), 50)
+    assert asked.after(5).end(2) is Status.USER_LIMIT and asked.after(5).end(1) is None
+    assert plain.after(50) == plain
+
+
 # ---------------------------------------------------------------- every solver
 
 
@@ -201,15 +214,17 @@ def test_the_number_of_steps_of_a_conic_solver_is_no_limit_of_the_users() -> Non
 # ---------------------------------------------------------------- accepted values
 
 
-BAD_LIMITS = [(value, ValueError) for value in (math.nan, math.inf, -1, 0, -0.5)] + [
+WRONG = [(value, ValueError) for value in (math.nan, math.inf, -1, 0, -0.5)] + [
     (value, TypeError) for value in (True, False, "5", 1j, [3])
 ]
+BAD = [(name, *wrong) for name in ("time_limit", "max_iters") for wrong in WRONG] + [("solver", None, TypeError)]
 
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
-@pytest.mark.parametrize("name", ["time_limit", "max_iters"])
-@pytest.mark.parametrize(("value", "error"), BAD_LIMITS)
-def test_values_that_are_no_limit(call: Callable[..., Any], name: str, value: Any, error: type[Exception]) -> None:
+@pytest.mark.parametrize(("name", "value", "error"), BAD)
+def test_values_that_are_no_limit_and_no_solver(
+    call: Callable[..., Any], name: str, value: Any, error: type[Exception]
+) -> None:
     with pytest.raises(error, match=f"{name}.*got"):
         call(**{name: value})
 
@@ -224,12 +239,6 @@ def test_iterations_and_jobs_are_whole_numbers() -> None:
     for wrong, error in ((1.5, ValueError), (True, TypeError)):
         with pytest.raises(error, match="n_jobs"):
             one_node(n_jobs=wrong)
-
-
-@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
-def test_a_solver_has_a_name(call: Callable[..., Any]) -> None:
-    with pytest.raises(TypeError, match=r"solver must be 'auto' or one of native, .*got None"):
-        call(solver=None)
 
 
 # ---------------------------------------------------------------- the clock
