@@ -24,7 +24,7 @@ from stepsize_solvers.interior.starts import (
     metric_start,
 )
 from stepsize_solvers.interior.whitened import Whitening
-from stepsize_solvers.numerics.linalg import sym
+from stepsize_solvers.numerics.linalg import cholesky, smallest_eigenvalue_from_factor, sym
 from stepsize_solvers.numerics.progress import Work
 from stepsize_solvers.programs import Family, Pattern, PositiveMap, Program, Settings, SolverStats, Status
 from stepsize_solvers.registry import get_solver
@@ -225,6 +225,13 @@ def test_small_problems_take_about_six_steps() -> None:
         for Q in all_maps(8).values()
     ]
     assert max(steps) <= 12 and np.mean(steps) < 8.0
+
+
+@pytest.mark.parametrize("d", [9, 70])
+def test_the_smallest_eigenvalue_is_estimated_from_below(d: int) -> None:
+    M = spectrum(d, 50.0)
+    K, least = cholesky(M), float(np.linalg.eigvalsh(M)[0])
+    assert K is not None and 0.5 * least < smallest_eigenvalue_from_factor(K, steps=d) < (1.0 + 1e-11) * least
 
 
 @pytest.mark.parametrize(("d", "system"), [(5, {"dense"}), (20, {"krylov"})])
