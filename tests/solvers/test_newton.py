@@ -24,6 +24,7 @@ from stepsize_solvers.interior.starts import (
     metric_start,
 )
 from stepsize_solvers.interior.whitened import Whitening
+from stepsize_solvers.numerics.curvature import Curvatures
 from stepsize_solvers.numerics.linalg import cholesky, smallest_eigenvalue_from_factor, sym
 from stepsize_solvers.numerics.progress import Work
 from stepsize_solvers.programs import Family, Pattern, PositiveMap, Program, Settings, SolverStats, Status
@@ -162,6 +163,25 @@ def test_gradient_and_newton_system_of_the_metric_are_derivatives(shape: str, na
         -np.vdot(X, KrylovSystem(p, 1.0)(X)),
         h=1e-4,
     )
+
+
+@pytest.mark.parametrize("shape", all_patterns(12))
+@pytest.mark.parametrize("seed", range(3))
+def test_the_inverse_of_the_curvature_over_a_pattern(shape: str, seed: int) -> None:
+    """The X of the pattern for which g − BXR − RXB is orthogonal to it."""
+    pattern, rng, L = all_patterns(12)[shape], np.random.default_rng(seed), spectrum(12, 1e3)
+    R, g = definite(seed, 12), symmetric(seed + 1, 12)
+    K = Curvatures(L, pattern)(R)
+    assert K is not None
+    X = sym(K.C @ K.solve(K.C.T @ g @ K.C) @ K.C.T)
+    np.testing.assert_allclose(X, pattern.nearest(X), rtol=1e-12, atol=1e-12 * np.abs(X).max())
+    left = g - L @ X @ R - R @ X @ L
+    for _ in range(5):
+        member = pattern.blocks(sym(rng.standard_normal((12, 12))))
+        if pattern.W is not None:
+            member = np.diag(rng.standard_normal(len(pattern.sizes))[pattern.labels]) * pattern.W
+        assert abs(np.vdot(left, member)) <= 1e-7 * abs(np.vdot(np.abs(g), np.abs(member)))
+    assert Curvatures(L, pattern)(np.zeros((12, 12))) is None
 
 
 # ---------------------------------------------------------------- steps
