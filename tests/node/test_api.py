@@ -94,14 +94,6 @@ def test_huge_condition_number(condition: float, k: int) -> None:
     assert satisfies_condition(result.D, matrix, RandK(6, k), "det-CGD1")
 
 
-def test_a_hopeless_tolerance_is_not_called_optimal() -> None:
-    result = optimal_stepsize(random_smoothness(6, 1e6, 0), RandK(6, 2), tol=1e-16)
-    assert result.status == "optimal_inaccurate"
-    assert result.certificate.feasible
-    assert result.gap < 1e-6
-    assert result.message
-
-
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("condition", [1.5e5, 1e12])
 def test_directions_by_layers_at_high_condition(seed: int, condition: float) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from decimal import Decimal
 
 import numpy as np
@@ -123,10 +124,6 @@ class TestLastGate:
 
     good = optimal_stepsize(np.eye(2), RandK(2, 1))
 
-    def changed(self, **changes: object) -> StepsizeResult:
-        values = {name: getattr(self.good, name) for name in self.good.__dataclass_fields__}
-        return StepsizeResult(**{**values, **changes})
-
     @pytest.mark.parametrize(("low", "high"), [(1.0, 0.5), (math.nan, 1.0), (1.0, math.nan), (-math.inf, 1.0)])
     def test_bounds_that_are_no_interval(self, low: float, high: float) -> None:
         with pytest.raises(ArithmeticError, match="contradict each other"):
@@ -135,11 +132,11 @@ class TestLastGate:
     @pytest.mark.parametrize("entry", [math.inf, math.nan, 0.0, 1e-310])
     def test_stepsizes_that_are_no_numbers(self, entry: float) -> None:
         with pytest.raises(ArithmeticError, match="not finite"):
-            self.changed(stepsize=BlockStepsize([np.arange(2)], [np.array([1.0, entry])]))
+            replace(self.good, stepsize=BlockStepsize([np.arange(2)], [np.array([1.0, entry])]))
 
     def test_status_without_its_proof(self) -> None:
         with pytest.raises(ArithmeticError, match="status optimal"):
-            self.changed(certificate=Certificate(True, 0.0, 0.0, 1.0, 2))
+            replace(self.good, certificate=Certificate(True, 0.0, 0.0, 1.0, 2))
 
 
 def test_a_multiplier_beyond_the_largest_float_is_a_multiple_that_proves_the_same() -> None:
