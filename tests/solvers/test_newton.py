@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 from shared.native_problems import all_maps, all_patterns, rand_k, spectrum
-from stepsize_solvers.interior.condition import Condition, ConditionPoint
+from stepsize_solvers.interior.condition import ActiveRows, Condition, ConditionPoint
 from stepsize_solvers.interior.dense import listed
 from stepsize_solvers.interior.driver import Drive
 from stepsize_solvers.interior.floor import Factorised, Floor, FloorPoint
@@ -150,6 +150,19 @@ def test_the_residual_of_a_point_is_the_gradient_of_its_lagrangian(
     expected = frame_of(p).stretched(value - t * problem.E if kind == "floor" else value)
     change = p.slope(X, 0.0) + p.bend(X)
     np.testing.assert_allclose(p.Ft + change, expected, atol=1e-8 * np.abs(change).max())
+
+
+@every_map
+@pytest.mark.parametrize("rows", [4, 2])
+def test_the_jacobian_of_active_rows(name: str, rows: int) -> None:
+    _, p = condition("full", MAPS[name], dense=False)
+    V, X, hat = p.scaling.V, symmetric(6), symmetric(8)
+    jacobian = ActiveRows.of(p.frame, V, rows)
+    np.testing.assert_allclose(jacobian.forward(X), (V.T @ p.frame.slope(X) @ V)[:rows], atol=1e-10)
+    hat[rows:, rows:] = 0.0
+    image, Zt = jacobian.adjoint(hat[:rows])
+    np.testing.assert_allclose(Zt, V @ hat @ V.T, atol=1e-11)
+    assert np.vdot(image, X) == pytest.approx(np.vdot(Zt, p.frame.slope(X)), rel=1e-9)
 
 
 @every_map
