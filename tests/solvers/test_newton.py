@@ -176,6 +176,10 @@ def test_gradient_and_newton_system_of_the_metric_are_derivatives(shape: str, na
         -np.vdot(X, KrylovSystem(p, 1.0)(X)),
         h=1e-4,
     )
+    # The bound holds far from the optimum.
+    outcome = get_solver("native").solve(Program.descent(B, MAPS[name], PATTERNS[shape]), Settings(tol=1e-7))
+    best = MetricPoint.of(Family(MAPS[name], B, a=2.0), PATTERNS[shape], np.asarray(outcome.X))
+    assert best is not None and p.bounds(p.loss).lower <= best.log_det <= p.bounds(p.loss).upper + 1e-9
 
 
 @pytest.mark.parametrize("shape", all_patterns(12))
