@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stepsize_opt import RandK, certify, optimal_stepsize
 from stepsize_opt.proofs import LowRankCondition, NonnegativeCondition, ProvedDiagonal
 from stepsize_solvers.large.balancing import solve_balanced
 from stepsize_solvers.large.low_rank import solve_low_rank
@@ -79,3 +80,11 @@ def test_what_is_infeasible_is_moved_inside_or_not_proved(kind: int) -> None:
         if proved is not None:
             assert np.linalg.eigvalsh(case.M * np.sqrt(np.multiply.outer(proved.x, proved.x)))[-1] <= 1.0
     assert case.prove(case.x, np.full_like(case.multiplier, np.nan)) is None
+
+
+def test_the_multiplier_of_balancing_is_one_of_the_general_certificate() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.random((80, 40)) * (rng.random((80, 40)) < 0.1)
+    L = X.T @ X + 0.01 * np.eye(40)
+    result = optimal_stepsize(L, RandK(40, 4), structure="diagonal")
+    assert result.status == "optimal" and certify(result, L).gap <= 2e-6

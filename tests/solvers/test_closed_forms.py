@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from shared.lagrangian import gap
 from shared.native_problems import rand_k, spectrum
-from stepsize_solvers.closed_forms import optimum
+from stepsize_solvers.closed_forms import Balanced, optimum
 from stepsize_solvers.native import NativeSolver
 from stepsize_solvers.numerics.linalg import sym
 from stepsize_solvers.programs.contract import Outcome, Settings, Status
@@ -111,6 +111,19 @@ def test_theorem_b_is_exact_for_nonnegative_matrices_at_half(half: int, seed: in
     A, signs = rng.uniform(0.0, 1.0, (2 * d, d)), rng.choice([-1.0, 1.0], d)
     B = sym(A.T @ A * np.multiply.outer(signs, signs) + 0.1 * np.eye(d))
     assert "theorem B" in assert_optimal(B, rand_k(d, half)).stats.extra_stats["closed_form"]
+
+
+def test_signs_at_odds_are_not_worked_out() -> None:
+    """None of the frustrated patterns is exact, so the solver iterates."""
+    seen = {True: 0, False: 0}
+    for seed in range(60):
+        d = 3 + seed % 8
+        balanced = Balanced.of(correlation(d, seed), rand_k(d, 1 + seed % (d - 1)))
+        form = None if balanced is None else balanced.closed_form()
+        assert balanced is not None and form is not None
+        seen[balanced.frustrated] += 1
+        assert not (balanced.frustrated and form.exact)
+    assert min(seen.values()) >= 10
 
 
 def test_where_no_theorem_applies() -> None:

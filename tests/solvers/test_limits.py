@@ -147,11 +147,33 @@ def test_a_start_near_the_answer_saves_steps_and_a_useless_one_is_ignored(name: 
         assert other.status is Status.OPTIMAL
 
 
+def progress(**limits: Any) -> Progress[str]:
+    return Progress(2, Limits(**{"tol": 1e-3, "max_iters": 100, **limits}), margin=0.5, patience=3)
+
+
+def test_the_narrowest_interval_is_kept_until_there_is_no_progress() -> None:
+    p = progress()
+    for name, bounds, best in (
+        ("no bound", Bounds(0.0, math.inf), "no bound"),
+        ("larger, no bound", Bounds(0.5, math.inf), "larger, no bound"),
+        ("smaller, no bound", Bounds(0.1, math.inf), "larger, no bound"),
+        ("wide", Bounds(0.2, 3.0), "wide"),
+        ("narrow", Bounds(0.4, 1.4), "narrow"),
+        ("wider", Bounds(0.9, 2.1), "narrow"),
+    ):
+        assert p.examine(name, bounds) is None
+        assert p.best is not None and p.best.point == best
+    assert [p.examine("", Bounds(0.0, 1.0)) for _ in range(2)] == [None, Status.INACCURATE]
+    assert p.examine("better", Bounds(0.0, 0.5)) is None and p.stalled == 0
+    # Without any upper bound there is nothing to stall at.
+    unbounded = progress()
+    assert [unbounded.examine("", Bounds(0.0, math.inf)) for _ in range(5)] == [None] * 5
+
+
 def test_an_optimum_at_the_limit_is_optimal() -> None:
-    for limits in (Limits(1e-3, 0, asked=True), Limits(1e-3, 100, deadline=time.perf_counter() - 1.0)):
-        progress = Progress[str](2, limits, margin=0.5, patience=3)
-        assert progress.examine("", Bounds(0.0, 1.0)) is Status.USER_LIMIT
-        assert progress.examine("", Bounds(0.0, 0.0)) is Status.OPTIMAL
+    for p in (progress(max_iters=0, asked=True), progress(deadline=time.perf_counter() - 1.0)):
+        assert p.examine("", Bounds(0.0, 1.0)) is Status.USER_LIMIT
+        assert p.examine("", Bounds(0.0, 0.0)) is Status.OPTIMAL
 
 
 def test_a_second_method_has_the_rest_of_the_users_steps_and_all_of_its_own() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.linalg import eigvalsh
 
-from shared.lagrangian import gap
+from shared.lagrangian import gap, inequalities
 from shared.native_problems import all_maps, all_patterns, rand_k, spectrum
 from stepsize_solvers import native
 from stepsize_solvers.interior import driver
@@ -158,6 +158,18 @@ def test_patterns(name: str, sizes: tuple[int, ...]) -> None:
     outcome = solve(B, Q, Pattern(sizes), tol=1e-8)
     assert outcome.status is Status.OPTIMAL
     assert excess(B, Q, outcome, Pattern(sizes)) <= 1e-8
+
+
+def test_one_direction_is_scaled_to_the_boundary() -> None:
+    B, Q, W = spectrum(5, 50.0), rand_k(5, 2), spectrum(5, 10.0, 2)
+    program = Program.single(B, Q, Pattern((5,), W))
+    outcome = NativeSolver().solve(program, Settings())
+    assert outcome.X is not None
+    np.testing.assert_allclose(outcome.X, outcome.X[0, 0] / W[0, 0] * W)
+    (F,) = inequalities(program, program.families[0], outcome.X)
+    ((Z,),) = outcome.duals
+    assert abs(np.linalg.eigvalsh(F)[0]) < 1e-12
+    assert (np.vdot(Z, F), np.vdot(Z, outcome.X)) == pytest.approx((0.0, 5.0), abs=1e-10)
 
 
 # ---------------------------------------------------------------- the metric G = 2X − 𝒬(XBX) as objective
