@@ -94,6 +94,8 @@ def test_all_coordinates_are_hardly_ever_sent(structure: Structure) -> None:
 
 
 def test_probabilities_beyond_every_proof_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"p\[0\]"):
+        IndependentSampling([5e-324, 0.5, 0.5])
     sketch = IndependentSampling([1e-200, 0.5, 0.5])
     with pytest.raises(ValueError, match="probability"):
         optimal_stepsize(L, sketch)
