@@ -16,12 +16,12 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 
-from stepsize_opt import Direction, RandK, certify, optimal_stepsize
+from stepsize_opt import Direction, RandK, optimal_stepsize
 from stepsize_opt.problems import LogisticRegression, find_infimum
 from stepsize_validation.data import load_dataset, logistic_regression
 from stepsize_validation.figures import file_pyplot, save_figure
@@ -88,10 +88,10 @@ class Panel:
             runs[name] = runs[base] + [self.run(c * D[base], name) for c in MULTIPLES[1:]]
         return runs
 
-    def rate(self, D: Any) -> float:
-        """Return the proved t with E f(x^K) − f* ≤ (1 − t)^K (f(x⁰) − f*)."""
-        L, M = self.f.smoothness(), self.f.strong_convexity()
-        return certify(D, L, RandK(self.f.d, self.k), goal="linear", strong_convexity=M).rate
+    def rate(self, structure: Literal["scalar", "full"]) -> float:
+        """Return the largest proved t with E f(x^K) − f* ≤ (1 − t)^K (f(x⁰) − f*) that a D of this structure has."""
+        L, M, sketch = self.f.smoothness(), self.f.strong_convexity(), RandK(self.f.d, self.k)
+        return optimal_stepsize(L, sketch, structure=structure, goal="linear", strong_convexity=M).rate
 
 
 def floats_to(gaps: np.ndarray, level: float, k: int) -> float:
@@ -124,15 +124,17 @@ def measure(panel: Panel) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 def curves(panel: Panel, runs: dict[str, list[np.ndarray]]) -> pd.DataFrame:
-    """Return the median gap of each method with its range over the seeds at steps on a log scale, and its rate."""
-    D, parts = panel.stepsizes(), []
+    """Return the median gap of each method with its range over the seeds at steps on a log scale.
+
+    Two methods have a rate: the best that goal="linear" proves for γI, and for any D, which is another D than is run.
+    """
+    rates, parts = {CGD: panel.rate("scalar"), OPTIMAL: panel.rate("full")}, []
     for method, tries in runs.items():
         gaps = min(tries, key=lambda one: floats_to(one, LEVELS[-1], panel.k))
         rounds = np.concatenate([[0], log_steps(len(gaps) - 1, POINTS)])
         curve = pd.DataFrame({"method": method, "floats": panel.k * rounds, "median": np.median(gaps, axis=1)[rounds]})
         curve["least"], curve["most"] = gaps.min(axis=1)[rounds], gaps.max(axis=1)[rounds]
-        if method in (CGD, OPTIMAL):
-            curve["rate"] = panel.rate(D[method])
+        curve["rate"] = rates.get(method, np.nan)
         parts.append(curve)
     return pd.concat(parts)
 

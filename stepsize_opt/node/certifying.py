@@ -170,7 +170,7 @@ def certify(
     Parameters
     ----------
     D
-        The stepsize matrix, d×d symmetric or an operator with ``todense``, or a StepsizeResult, which knows the sketch,
+        The stepsize matrix, d×d symmetric or the operator of a result, or a StepsizeResult, which knows the sketch,
         algorithm, structure, goal and multiplier that it is for; arguments overrule it.
     L
         As in ``optimal_stepsize``.  A LowRankPlusDiagonal is made dense, and so is D; but the full D of det-CGD2 is

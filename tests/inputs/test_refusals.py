@@ -329,7 +329,7 @@ REFUSALS: list[tuple[type[Exception], str, Callable[[], Any]]] = [
     (TypeError, "initial_distance", lambda: CONVEX.iterations(accuracy=1e-3, initial_distance=["a", "b"])),
     (ValueError, "D", lambda: large().tosparse()),
     (TypeError, "initial_gap", lambda: optimal_method(L, 1, goal="linear", strong_convexity=L).iterations(accuracy=1)),
-    (ValueError, "linear and convex", lambda: METHOD.iterations(accuracy=1e-3, initial_gap=1.0)),
+    (ValueError, "accuracy", lambda: METHOD.iterations(accuracy=1e-3, initial_gap=1.0)),
     # momentum
     *[(ValueError, "convex", partial(call, L, second, goal=goal, momentum=True))
       for call, second in WITH_MOMENTUM for goal in ("paper", "descent", "euclidean")],
