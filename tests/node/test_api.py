@@ -15,7 +15,7 @@ from scipy.linalg import block_diag
 
 from shared.goals import GOALS, arguments_of
 from shared.reference_problems import REFERENCE_OPTIMA, random_smoothness, smoothness_of
-from stepsize_opt import BernQ, Direction, Gaussian, LayerWise, RandK, certify, compare, optimal_stepsize
+from stepsize_opt import Direction, Gaussian, LayerWise, RandK, certify, compare, optimal_stepsize
 from stepsize_opt.results import StepsizeResult
 from stepsize_solvers.programs.patterns import Pattern
 from stepsize_validation.properties.exact import satisfies_condition
@@ -69,11 +69,8 @@ def test_rounding_of_a_product_is_no_asymmetry(scale: float) -> None:
     assert (M != M.T).any()
     for matrix in (M, sparse.csr_array(M)):
         assert optimal_stepsize(matrix, SKETCH).certificate.feasible
-
-
-def test_rounding_of_float32_is_no_asymmetry() -> None:
-    A = np.random.default_rng(0).standard_normal((50, 6)).astype(np.float32)
-    assert optimal_stepsize(np.einsum("mi,mj->ij", A, A) / 50, RandK(6, 2)).status == "optimal"
+    A = A.astype(np.float32)
+    assert optimal_stepsize(np.einsum("mi,mj->ij", A, A) / 50, SKETCH).certificate.feasible
 
 
 def test_arguments_are_left_unchanged() -> None:
@@ -86,13 +83,6 @@ def test_arguments_are_left_unchanged() -> None:
     np.testing.assert_array_equal(D, np.eye(4))
 
 
-@pytest.mark.parametrize("sketch", [RandK(1, 1), BernQ(0.25, 1)])
-def test_one_by_one(sketch: Any) -> None:
-    result = optimal_stepsize([[4.0]], sketch)
-    assert result.D[0, 0] == pytest.approx(0.25 / sketch.second_moment([[1.0]])[0, 0], rel=1e-12)
-    assert result.status == "optimal"
-
-
 @pytest.mark.parametrize("condition", [1e10, 1e12])
 @pytest.mark.parametrize("k", [1, 2, 4, 6])
 def test_huge_condition_number(condition: float, k: int) -> None:
@@ -102,14 +92,6 @@ def test_huge_condition_number(condition: float, k: int) -> None:
     assert result.status == ("optimal" if result.gap <= 1e-6 else "optimal_inaccurate")
     assert result.gap < 1e-2
     assert satisfies_condition(result.D, matrix, RandK(6, k), "det-CGD1")
-
-
-def test_a_hopeless_tolerance_is_not_called_optimal() -> None:
-    result = optimal_stepsize(random_smoothness(6, 1e6, 0), RandK(6, 2), tol=1e-16)
-    assert result.status == "optimal_inaccurate"
-    assert result.certificate.feasible
-    assert result.gap < 1e-6
-    assert result.message
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -126,22 +108,16 @@ def test_directions_by_layers_at_high_condition(seed: int, condition: float) -> 
 
 
 @every_goal
-def test_a_result_is_a_start(goal: str) -> None:
-    matrix, sketch = random_smoothness(15, 1e3, 0), RandK(15, 4)
-    asked = arguments_of(goal, matrix)
-    cold = optimal_stepsize(matrix, sketch, **asked)
-    warm = optimal_stepsize(matrix, sketch, warm_start=cold, **asked)
-    assert warm.status == "optimal"
-    assert warm.rate == pytest.approx(cold.rate, rel=2e-6)
-
-
-@every_goal
 @pytest.mark.parametrize("d", [6, 10, 15])
-def test_a_bad_start_does_no_harm(goal: str, d: int) -> None:
+def test_a_result_is_a_start_and_a_bad_one_does_no_harm(goal: str, d: int) -> None:
     matrix, sketch = random_smoothness(d, 1e3, 0), RandK(d, 2)
+    asked = arguments_of(goal, 0.5 * matrix)
+    cold = optimal_stepsize(matrix, sketch, **asked)
     elsewhere = optimal_stepsize(random_smoothness(d, 1e6, 9), RandK(d, d - 1))
-    result = optimal_stepsize(matrix, sketch, warm_start=elsewhere, **arguments_of(goal, 0.5 * matrix))
-    assert result.status == "optimal"
+    for start in (cold, elsewhere):
+        warm = optimal_stepsize(matrix, sketch, warm_start=start, **asked)
+        assert warm.status == "optimal"
+        assert warm.rate == pytest.approx(cold.rate, rel=2e-6)
 
 
 def test_other_files_are_refused(tmp_path: Any) -> None:
@@ -150,18 +126,6 @@ def test_other_files_are_refused(tmp_path: Any) -> None:
     for name in ("other.npz", "old.npz"):
         with pytest.raises(ValueError, match=name):
             StepsizeResult.load(tmp_path / name)
-
-
-@every_goal
-def test_a_result_shows_its_numbers(goal: str) -> None:
-    result = optimal_stepsize(L, SKETCH, **arguments_of(goal, L))
-    for part in (result.status, result.algorithm, "randk:2", f"{result.rate:.9g}", "native"):
-        assert part in repr(result)
-    assert result._repr_html_().startswith("<table>")
-    assert result.summary()["rate"] == result.rate
-    if goal == "paper":
-        assert result.rate == pytest.approx(np.linalg.det(result.D) ** 0.25)
-        assert result.log_det == pytest.approx(np.linalg.slogdet(result.D)[1], abs=1e-10)
 
 
 def test_a_plot_of_a_result_shows_its_eigenvalues_beside_those_of_another() -> None:
@@ -179,7 +143,7 @@ def test_a_plot_of_a_result_shows_its_eigenvalues_beside_those_of_another() -> N
 class TestCompare:
     def test_rows(self) -> None:
         table = compare(L, SKETCH)
-        assert {(row.method, row.stepsize) for row in table.rows} == {
+        assert len(table.rows) == 7 and {(row.method, row.stepsize) for row in table.rows} == {
             ("det-CGD1", "optimal"),
             ("det-CGD2", "optimal"),
             ("det-CGD1", "optimal, descent"),
@@ -188,7 +152,6 @@ class TestCompare:
             ("det-CGD1", "γ L⁻¹"),
             ("det-CGD1", "γ L^(-1/2)"),
         }
-        assert len(table.rows) == 7
         assert [row.rounds for row in table.rows] == sorted(row.rounds for row in table.rows)
         assert table.best is table.rows[0] and table.best.stepsize == "optimal, descent"
         assert table.best.more["times the rounds"] == 1.0
@@ -196,18 +159,7 @@ class TestCompare:
             assert record["floats"] == pytest.approx(2.0 / record["descent rate"])
             assert record["descent rate"] == row.result.descent_rate >= row.rate * (1 - 1e-14)
             assert record["status"] == "optimal"
-        assert "γ L⁻¹" in repr(table)
         assert compare(sparse.csr_array(L), SKETCH).best.rate == table.best.rate
-
-    def test_the_paper_s_directions_are_strictly_worse(self) -> None:
-        matrix = random_smoothness(20, 1e3, 0)
-        rows = {(row.method, row.stepsize): row for row in compare(matrix, RandK(20, 5)).rows}
-        optimal, free = rows["det-CGD1", "optimal"], rows["det-CGD1", "optimal, descent"]
-        assert free.rate > optimal.more["descent rate"] > optimal.rate
-        directions = [row for row in rows.values() if row.stepsize.startswith("γ")]
-        assert len(directions) == 4 and all(row.rate < 0.95 * optimal.rate for row in directions)
-        own = optimal_stepsize(matrix, RandK(20, 5), structure=Direction(optimal.result.D))
-        assert own.rate == pytest.approx(optimal.rate, rel=1e-9)
 
     @every_goal
     def test_the_optimum_is_the_best_for_every_goal(self, goal: str) -> None:

@@ -27,6 +27,7 @@ CLOSE = 1e-8
 def test_an_optimum_is_judged_by_its_goal(goal: str) -> None:
     asked = arguments_of(goal, L)
     result = optimal_stepsize(L, SKETCH, **asked)
+    assert result.satisfies_condition == (goal == "paper")
     ways: list[dict[str, Any]] = [{"dual": result.dual, **asked}, {"optimum": result, **asked}]
     checks = [certify(result.D, L, SKETCH, **way) for way in ways]
     own = {"strong_convexity": asked["strong_convexity"]}  # a result does not keep its M
@@ -39,13 +40,6 @@ def test_an_optimum_is_judged_by_its_goal(goal: str) -> None:
     alone = certify(result.D, L, SKETCH, **asked)
     assert alone.rate == pytest.approx(result.rate, rel=1e-9)
     assert math.isfinite(alone.gap) and (alone.gap <= 1.5e-6) == (goal == "descent")  # D has a multiplier of its own
-
-
-def test_a_result_of_linear_needs_its_M_again() -> None:
-    result = optimal_stepsize(L, SKETCH, goal="linear", strong_convexity=0.3 * L)
-    with pytest.raises(ValueError, match="strong_convexity"):
-        certify(result, L)
-    assert certify(result, L, strong_convexity=0.3 * L).gap <= 2e-6
 
 
 @pytest.mark.parametrize("factor", [1e-300, 2.0**-900, 1e-150, 0.5, 1.0, 2.0, 2.5, 1e150, 1e300])
@@ -90,7 +84,11 @@ def test_a_result_brings_its_sketch_method_structure_and_multiplier(structure: A
     assert (other.margin == pytest.approx(check.margin, abs=1e-3)) == (structure == "diagonal")  # SD = DS
 
 
-def test_a_matrix_needs_a_sketch() -> None:
+def test_what_a_result_or_a_matrix_does_not_bring_is_asked_for() -> None:
+    result = optimal_stepsize(L, SKETCH, goal="linear", strong_convexity=0.3 * L)
+    with pytest.raises(ValueError, match="strong_convexity"):
+        certify(result, L)
+    assert certify(result, L, strong_convexity=0.3 * L).gap <= 2e-6
     with pytest.raises(TypeError, match="sketch"):
         certify(np.eye(6), L)
 

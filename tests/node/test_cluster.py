@@ -15,9 +15,9 @@ from distributed import Client, LocalCluster
 from joblib import parallel_config
 from scipy import sparse
 
-from stepsize_opt import IndependentSampling, RandK, certify, optimal_stepsize
+from stepsize_opt import RandK, optimal_stepsize
 from stepsize_opt.large.stepsizes import BlockStepsize
-from stepsize_opt.node.pieces import _chunks, processes
+from stepsize_opt.node.pieces import processes
 from stepsize_opt.results import StepsizeResult
 
 pytestmark = pytest.mark.slow
@@ -95,34 +95,3 @@ def test_none_obeys_the_configuration() -> None:
     with parallel_config(backend="loky", n_jobs=2):
         assert processes(None) == 2
         assert processes(1) == 1
-    assert processes(3) == 3
-    assert processes(-1) >= 1
-    with pytest.raises(ValueError, match="n_jobs"):
-        processes(0)
-
-
-def test_equal_blocks_give_the_answer_of_two_processes_and_of_each_alone() -> None:
-    rng = np.random.default_rng(0)
-    roots = rng.standard_normal((300, 4, 6))
-    L = sparse.block_diag([*(roots @ roots.transpose(0, 2, 1) + 0.1 * np.eye(4)), np.eye(3)], format="csr")
-    sketch = IndependentSampling(np.linspace(0.1, 0.9, L.shape[0]))
-    result = optimal_stepsize(L, sketch, n_jobs=1)
-    assert result.status == "optimal"
-    several = optimal_stepsize(L, sketch, n_jobs=2)
-    for ours, theirs in zip(result.blocks, several.blocks, strict=True):
-        np.testing.assert_array_equal(ours.D, theirs.D)
-    for block in result.blocks[:300:50]:
-        part = L[block.indices][:, block.indices].toarray()
-        alone = optimal_stepsize(part, IndependentSampling(sketch.p[block.indices]))
-        proved = certify(block.D, part, IndependentSampling(sketch.p[block.indices]), dual=block.Z)
-        assert proved.feasible and proved.gap <= 1e-6
-        assert np.linalg.slogdet(block.D)[1] == pytest.approx(np.linalg.slogdet(alone.D)[1], abs=8e-6)
-
-
-def test_chunks_have_similar_cost_and_hold_every_task_once() -> None:
-    sizes = [200, *([20] * 400)]
-    chunks = _chunks(sizes, 2)
-    assert sorted(place for chunk in chunks for place in chunk) == list(range(401))
-    cost = [sum((sizes[i] + 10) ** 3 for i in chunk) for chunk in chunks]
-    largest = 210**3
-    assert max(cost) == largest and max(cost[1:]) <= 1.2 * min(cost[1:])

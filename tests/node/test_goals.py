@@ -105,13 +105,6 @@ def test_an_M_above_L_is_refused(excess: float, momentum: bool) -> None:
         compression_limit(low_rank, 2, goal="linear", strong_convexity=1.0 + excess, momentum=momentum)
 
 
-def test_an_M_above_a_large_L_is_refused_before_the_solve(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stepsize_opt.node.optimal.solve_large", lambda *_: pytest.fail("it was solved"))
-    low_rank = LowRankPlusDiagonal(np.ones((6, 1)), 1.0)
-    with pytest.raises(ValueError, match="smallest diagonal entry"):
-        optimal_stepsize(low_rank, SKETCH, structure="scalar", goal="linear", strong_convexity=2.0)
-
-
 @pytest.mark.parametrize("momentum", [False, True])
 @pytest.mark.parametrize("seed", range(4))
 def test_an_M_that_is_L_up_to_rounding_has_a_t_of_at_most_one(seed: int, momentum: bool) -> None:
@@ -139,14 +132,6 @@ def test_the_message_names_a_guarantee_that_float64_does_not_prove() -> None:
     assert "H ⪰ tM⁻¹ with t > 0" in repr(result)
 
 
-@pytest.mark.parametrize("goal", GOALS)
-def test_the_condition_holds_for_the_paper_and_a_limit_is_no_error(goal: str) -> None:
-    result = optimal_stepsize(L, SKETCH, **arguments_of(goal, L))
-    assert result.satisfies_condition == (goal == "paper")
-    stopped = optimal_stepsize(L, SKETCH, max_iters=1, tol=1e-12, **arguments_of(goal, L))
-    assert stopped.status == "user_limit" and stopped.certificate.feasible
-
-
 @pytest.mark.parametrize("goal", ["descent", "euclidean"])
 def test_a_stopped_solve_is_proved_in_one_precision(goal: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A second proof in twice the precision closes gaps of rounding, which are not those of a stopped solve."""
@@ -157,15 +142,8 @@ def test_a_stopped_solve_is_proved_in_one_precision(goal: str, monkeypatch: pyte
     assert result.status == "user_limit" and result.gap > 1e-6 and len(used) == 1
 
 
-@pytest.mark.parametrize(
-    ("structure", "goal"),
-    [
-        ("diagonal", "euclidean"),
-        ("diagonal", "linear"),
-        ("scalar", "euclidean"),
-        ("scalar", "linear"),
-    ],
-)
+@pytest.mark.parametrize("structure", ["diagonal", "scalar"])
+@pytest.mark.parametrize("goal", ["euclidean", "linear"])
 def test_no_default_forms_matrices_of_all_pairs_of_entries(structure: str, goal: str) -> None:
     """d = 123: a matrix with a row and a column for every entry of D would take 1.8 GB, whatever the tolerance."""
     d = 123

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from decimal import Decimal
 
 import numpy as np
@@ -50,19 +51,11 @@ def assert_optimal(result: StepsizeResult, M: np.ndarray, sketch: Sketch, algori
 
 @both_methods
 @every_structure
-@pytest.mark.parametrize("scale", [1e-300, 1e-180, 1e180, 1e300])
+@pytest.mark.parametrize("scale", [1e-300, 1e300])
 @pytest.mark.parametrize("sketch", [RandK(3, 2), Gaussian(3, 1)], ids=str)
 def test_scaled_problems_are_solved(scale: float, structure: str, sketch: Sketch, algorithm: str) -> None:
     result = optimal_stepsize(scale * L, sketch, structure=STRUCTURES[structure], algorithm=algorithm)
     assert_optimal(result, scale * L, sketch, algorithm)
-
-
-def test_coordinates_of_very_different_units_cost_nothing() -> None:
-    scale = np.logspace(-75, 75, 3)
-    M = scale[:, None] * L * scale
-    result, plain = optimal_stepsize(M, RandK(3, 2)), optimal_stepsize(L, RandK(3, 2))
-    assert_optimal(result, M, RandK(3, 2))
-    assert result.log_det + 2 * np.sum(np.log(scale)) == pytest.approx(plain.log_det, abs=1e-5)
 
 
 @both_methods
@@ -87,7 +80,7 @@ def test_a_diagonal_stepsize_that_overflows_is_refused_without_a_warning() -> No
 
 
 @every_structure
-@pytest.mark.parametrize("p", [1e-8, 1e-12, 1e-16, 1e-20])
+@pytest.mark.parametrize("p", [1e-8, 1e-20])
 def test_a_coordinate_that_is_hardly_ever_sent(p: float, structure: str) -> None:
     M, sketch = random_smoothness(3, 1e3, 0), IndependentSampling([0.02, p, 0.09])
     assert_optimal(optimal_stepsize(M, sketch, structure=STRUCTURES[structure]), M, sketch)
@@ -133,10 +126,6 @@ class TestLastGate:
 
     good = optimal_stepsize(np.eye(2), RandK(2, 1))
 
-    def changed(self, **changes: object) -> StepsizeResult:
-        values = {name: getattr(self.good, name) for name in self.good.__dataclass_fields__}
-        return StepsizeResult(**{**values, **changes})
-
     @pytest.mark.parametrize(("low", "high"), [(1.0, 0.5), (math.nan, 1.0), (1.0, math.nan), (-math.inf, 1.0)])
     def test_bounds_that_are_no_interval(self, low: float, high: float) -> None:
         with pytest.raises(ArithmeticError, match="contradict each other"):
@@ -145,11 +134,11 @@ class TestLastGate:
     @pytest.mark.parametrize("entry", [math.inf, math.nan, 0.0, 1e-310])
     def test_stepsizes_that_are_no_numbers(self, entry: float) -> None:
         with pytest.raises(ArithmeticError, match="not finite"):
-            self.changed(stepsize=BlockStepsize([np.arange(2)], [np.array([1.0, entry])]))
+            replace(self.good, stepsize=BlockStepsize([np.arange(2)], [np.array([1.0, entry])]))
 
     def test_status_without_its_proof(self) -> None:
         with pytest.raises(ArithmeticError, match="status optimal"):
-            self.changed(certificate=Certificate(True, 0.0, 0.0, 1.0, 2))
+            replace(self.good, certificate=Certificate(True, 0.0, 0.0, 1.0, 2))
 
 
 def test_a_multiplier_beyond_the_largest_float_is_a_multiple_that_proves_the_same() -> None:

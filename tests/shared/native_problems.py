@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from stepsize_solvers.closed_forms import Balanced, ClosedForm
 from stepsize_solvers.numerics.linalg import sym
 from stepsize_solvers.programs import Pattern
 from stepsize_solvers.programs.maps import (
@@ -58,9 +57,3 @@ def all_patterns(d: int) -> dict[str, Pattern]:
         "direction": Pattern((d,), W),
         "directions": Pattern((1, d - 1), W),
     }
-
-
-def one_direction(B: Matrix, Q: PositiveMap) -> ClosedForm | None:
-    """Theorem B, or None when it does not apply."""
-    balanced = Balanced.of(B, Q)
-    return None if balanced is None else balanced.closed_form()

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from shared.reference_problems import stored
-from stepsize_opt import RandK, optimal_stepsize
+from stepsize_opt import RandK
 from stepsize_solvers.interior.diagonal import solve_diagonal
 from stepsize_solvers.large.balancing import solve_balanced
 from stepsize_solvers.large.low_rank import solve_low_rank
@@ -92,43 +89,7 @@ def test_a_well_conditioned_matrix_without_compression(seed: int) -> None:
     assert solve_diagonal(A @ A.T + 0.01 * np.eye(4), LIMITS)[0] is Status.OPTIMAL
 
 
-def test_the_smoothness_of_a_network() -> None:
-    result = optimal_stepsize(stored("network"), RandK(100, 5), structure="diagonal")
-    assert result.status == "optimal"
-    assert result.solver_stats.num_iters is not None and result.solver_stats.num_iters <= 16
-
-
 # ---------------------------------------------------------------- thin multipliers
-
-
-def optimum(M: Matrix, start: Vector) -> float:
-    """The optimum by the central path in x, from below, within 1e-7 d."""
-    status, progress = solve_diagonal(M, LIMITS, start)
-    assert status is Status.OPTIMAL
-    return progress.lower
-
-
-def low_rank(seed: int, d: int, r: int, decay: float, tiny: float = 1.0) -> tuple[Vector, Matrix]:
-    rng = np.random.default_rng(seed)
-    V = rng.standard_normal((d, r)) * np.logspace(0.0, -decay, r)
-    return tiny * rng.uniform(0.1, 2.0, d), V
-
-
-@settings(max_examples=25)
-@given(seed=st.integers(0, 10**6), d=st.integers(2, 30), spread=st.floats(0.0, 3.0))
-def test_balancing_is_the_optimum_of_the_central_path(seed: int, d: int, spread: float) -> None:
-    rng = np.random.default_rng(seed)
-    A = rng.random((d, d)) * (rng.random((d, d)) < 0.5)
-    scale = np.exp(spread * rng.standard_normal(d))
-    M = (A @ A.T + 0.01 * np.eye(d)) * np.multiply.outer(scale, scale)
-    status, progress = solve_balanced(lambda y: M @ y, M.diagonal(), LIMITS)
-    assert status is Status.OPTIMAL and progress.best is not None
-    x, Q = progress.best.point.x, progress.best.point.y[:, None]
-    assert_feasible(M, x, 1e-12)
-    assert abs(np.log(x).sum() - optimum(M, x)) <= 2e-7 * d
-    # The bound of the thin multiplier, d log(tr(QᵀMQ)/d) − Σ log ‖(MQ)_j‖², written out.
-    bound = d * math.log(float(np.vdot(Q, M @ Q)) / d) - float(np.log(((M @ Q) ** 2).sum(axis=1)).sum())
-    assert abs(bound - np.log(x).sum()) <= 1e-9 * d
 
 
 def test_balancing_needs_products_with_a_sparse_matrix_only() -> None:
@@ -141,22 +102,8 @@ def test_balancing_needs_products_with_a_sparse_matrix_only() -> None:
     assert progress.steps < 30 and progress.work.cg_iterations < 200
 
 
-@pytest.mark.parametrize(
-    ("d", "r", "decay", "tiny"), [(40, 1, 0.0, 1.0), (60, 5, 2.0, 1.0), (30, 30, 1.0, 1.0), (50, 8, 0.5, 1e-6)]
-)
-@pytest.mark.parametrize("untouched", [0, 5])
-def test_low_rank_is_the_optimum_of_the_central_path(d: int, r: int, decay: float, tiny: float, untouched: int) -> None:
-    a, V = low_rank(7, d, r, decay, tiny)
-    V[:untouched] = 0.0
-    M = np.diag(a) + V @ V.T
-    status, progress = solve_low_rank(a, V, LIMITS)
-    assert status is Status.OPTIMAL and progress.best is not None
-    x = progress.best.point.x
-    assert_feasible(M, x, 1e-9)
-    assert abs(np.log(x).sum() - optimum(M, x)) <= 3e-7 * d
-    assert x[:untouched] == pytest.approx(1.0 / a[:untouched])
-
-
 def test_many_rows_are_known_by_some_of_them() -> None:
-    status, progress = solve_low_rank(*low_rank(5, 40_000, 4, 1.0), LIMITS)
+    rng = np.random.default_rng(5)
+    U = rng.standard_normal((40_000, 4)) * np.logspace(0.0, -1.0, 4)
+    status, progress = solve_low_rank(rng.uniform(0.1, 2.0, len(U)), U, LIMITS)
     assert status is Status.OPTIMAL and progress.steps < 120

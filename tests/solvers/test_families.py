@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
-from shared.lagrangian import bound, gap
+from shared.lagrangian import bound
 from stepsize_opt import Gaussian, RandK, Sketch
 from stepsize_solvers.families import solve_families
 from stepsize_solvers.families.cuts import worth_cutting
-from stepsize_solvers.families.dense import dense_solver
-from stepsize_solvers.families.newton import newton_system, solve_by_cg
+from stepsize_solvers.families.newton import newton_system
 from stepsize_solvers.families.point import Model, Point
 from stepsize_solvers.families.solve import agreement
 from stepsize_solvers.numerics.linalg import sym
-from stepsize_solvers.numerics.progress import OutOfTime, Work
 from stepsize_solvers.numerics.sizes import Sizes
 from stepsize_solvers.programs import (
     DiagonalPlusScaled,
@@ -107,6 +104,7 @@ def test_native_and_clarabel_agree(case: Case) -> None:
     program = case.program()
     native, reference = both(program)
     value = log_det(native.X)
+    assert native.stats.num_iters is not None and native.stats.num_iters <= 30
     assert value == pytest.approx(log_det(reference.X), abs=2e-6)  # Clarabel's own accuracy
     point = Model(program).point(native.X, native.duals)
     assert point is not None
@@ -117,16 +115,6 @@ def test_native_and_clarabel_agree(case: Case) -> None:
         size = max(float(np.trace(M)) for Z in duals for M in Z)
         moved = tuple(Z + 0.1 * size * np.eye(Z.shape[1]) for Z in duals)
         assert bound(program, X, moved) > value + 1e-3
-
-
-def test_the_determinant_plays_the_part_of_a_constant() -> None:
-    """At the optimum of λ_D ≤ eτ the bound eτ is a constant c with the same optimum."""
-    case = Case("outer", RandK(5, 2), 0.0, 1e-2)
-    X = solve_families(case.program(), Settings(tol=1e-8)).X
-    constant = case._replace(c=1e-2 * float(np.exp(log_det(X) / 5)), e=0.0).program()
-    same = solve_families(constant, Settings(tol=1e-8))
-    assert same.status is Status.OPTIMAL and gap(constant, same) <= 1e-8
-    assert log_det(same.X) == pytest.approx(log_det(X), abs=1e-6)
 
 
 # ---------------------------------------------------------------- Newton systems
@@ -156,26 +144,6 @@ def test_the_system_is_the_hessian(case: Case) -> None:
     adjoints = [state.minus_adjoint(state.Z) for state in p.states]
     gradient = -np.trace(Y) + sum(float(np.sum(Y * adjoint)) for adjoint in adjoints)
     assert gradient == pytest.approx((barrier(h) - barrier(-h)) / (2.0 * h), rel=1e-4, abs=1e-6)
-
-
-@pytest.mark.parametrize("case", CASES[:5], ids=lambda case: f"{case.kind} {case.sketch}")
-def test_factorisation_and_conjugate_gradients_agree(case: Case) -> None:
-    model, p = near(case.program(), 1e-3)
-    rhs, dense = model.project(direction()), dense_solver(model, p)
-    assert dense is not None
-    Y = solve_by_cg(newton_system(model, p), rhs, 1e-10, 500, Work())
-    np.testing.assert_allclose(dense(rhs), Y, rtol=1e-5, atol=1e-7 * np.abs(Y).max())
-    with pytest.raises(OutOfTime):
-        solve_by_cg(newton_system(model, p), rhs, 1e-10, 500, Work(deadline=0.0))
-
-
-def test_diagonals_below_zero_by_rounding_leave_a_preconditioner() -> None:
-    """Where matrices of clients lie far apart, a diagonal entry of R̃ ⪰ 0 may come out negative."""
-    model, p = near(Case("outer", RandK(5, 2), 2.0, 0.0).program(), 1e-3)
-    Rt, rounded = p.states[0].Rt, replace(p.states[0])
-    vars(rounded)["Rt"] = Rt - np.diag([2.0 * Rt[0, 0] + 1e3, 0.0, 0.0, 0.0, 0.0])
-    system = newton_system(model, replace(p, states=(rounded, *p.states[1:])), slow=True)
-    assert np.isfinite(system.precondition(direction())).all()
 
 
 # ---------------------------------------------------------------- large programs, cuts, splits

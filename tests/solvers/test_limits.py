@@ -32,7 +32,7 @@ from stepsize_opt import (
 )
 from stepsize_opt.node.pieces import processes
 from stepsize_solvers.conic.backends import CvxpySolver
-from stepsize_solvers.numerics.progress import Limits, Progress
+from stepsize_solvers.numerics.progress import Bounds, Limits, Progress
 from stepsize_solvers.process import ProcessEnded, call_within
 from stepsize_solvers.programs import Pattern, Program, Settings, Status, WarmStart
 from stepsize_solvers.registry import available_solvers, get_solver
@@ -92,7 +92,7 @@ def test_the_methods_own_number_of_steps_is_no_limit_of_the_users(
     of = Limits.of
     monkeypatch.setattr(Limits, "of", staticmethod(lambda settings, _: of(settings, 1)))
     result = call(tol=1e-12)
-    assert result.status == "optimal_inaccurate"
+    assert result.status == "optimal_inaccurate" and result.message
     assert result.certificate.feasible
 
 
@@ -145,6 +145,41 @@ def test_a_start_near_the_answer_saves_steps_and_a_useless_one_is_ignored(name: 
     for useless in (np.eye(3), -np.eye(len(B))):
         other = native.solve(near, replace(plain, warm_start=WarmStart(useless, (useless[None],))))
         assert other.status is Status.OPTIMAL
+
+
+def progress(**limits: Any) -> Progress[str]:
+    return Progress(2, Limits(**{"tol": 1e-3, "max_iters": 100, **limits}), margin=0.5, patience=3)
+
+
+def test_the_narrowest_interval_is_kept_until_there_is_no_progress() -> None:
+    p = progress()
+    for name, bounds, best in (
+        ("no bound", Bounds(0.0, math.inf), "no bound"),
+        ("larger, no bound", Bounds(0.5, math.inf), "larger, no bound"),
+        ("smaller, no bound", Bounds(0.1, math.inf), "larger, no bound"),
+        ("wide", Bounds(0.2, 3.0), "wide"),
+        ("narrow", Bounds(0.4, 1.4), "narrow"),
+        ("wider", Bounds(0.9, 2.1), "narrow"),
+    ):
+        assert p.examine(name, bounds) is None
+        assert p.best is not None and p.best.point == best
+    assert [p.examine("", Bounds(0.0, 1.0)) for _ in range(2)] == [None, Status.INACCURATE]
+    assert p.examine("better", Bounds(0.0, 0.5)) is None and p.stalled == 0
+    # Without any upper bound there is nothing to stall at.
+    unbounded = progress()
+    assert [unbounded.examine("", Bounds(0.0, math.inf)) for _ in range(5)] == [None] * 5
+
+
+def test_an_optimum_at_the_limit_is_optimal() -> None:
+    for p in (progress(max_iters=0, asked=True), progress(deadline=time.perf_counter() - 1.0)):
+        assert p.examine("", Bounds(0.0, 1.0)) is Status.USER_LIMIT
+        assert p.examine("", Bounds(0.0, 0.0)) is Status.OPTIMAL
+
+
+def test_a_second_method_has_the_rest_of_the_users_steps_and_all_of_its_own() -> None:
+    plain, asked = Limits.of(Settings(), 50), Limits.of(Settings(time_limit=5.0, max_iters=7), 50)
+    assert asked.after(5).end(2) is Status.USER_LIMIT and asked.after(5).end(1) is None
+    assert plain.after(50) == plain
 
 
 # ---------------------------------------------------------------- every solver
@@ -201,15 +236,17 @@ def test_the_number_of_steps_of_a_conic_solver_is_no_limit_of_the_users() -> Non
 # ---------------------------------------------------------------- accepted values
 
 
-BAD_LIMITS = [(value, ValueError) for value in (math.nan, math.inf, -1, 0, -0.5)] + [
+WRONG = [(value, ValueError) for value in (math.nan, math.inf, -1, 0, -0.5)] + [
     (value, TypeError) for value in (True, False, "5", 1j, [3])
 ]
+BAD = [(name, *wrong) for name in ("time_limit", "max_iters") for wrong in WRONG] + [("solver", None, TypeError)]
 
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
-@pytest.mark.parametrize("name", ["time_limit", "max_iters"])
-@pytest.mark.parametrize(("value", "error"), BAD_LIMITS)
-def test_values_that_are_no_limit(call: Callable[..., Any], name: str, value: Any, error: type[Exception]) -> None:
+@pytest.mark.parametrize(("name", "value", "error"), BAD)
+def test_values_that_are_no_limit_and_no_solver(
+    call: Callable[..., Any], name: str, value: Any, error: type[Exception]
+) -> None:
     with pytest.raises(error, match=f"{name}.*got"):
         call(**{name: value})
 
@@ -224,12 +261,6 @@ def test_iterations_and_jobs_are_whole_numbers() -> None:
     for wrong, error in ((1.5, ValueError), (True, TypeError)):
         with pytest.raises(error, match="n_jobs"):
             one_node(n_jobs=wrong)
-
-
-@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
-def test_a_solver_has_a_name(call: Callable[..., Any]) -> None:
-    with pytest.raises(TypeError, match=r"solver must be 'auto' or one of native, .*got None"):
-        call(solver=None)
 
 
 # ---------------------------------------------------------------- the clock

@@ -1,4 +1,4 @@
-"""Answers of the native solver under the one condition 𝒬(DBD) ⪯ D: planted optima, hard inputs, patterns, fallbacks."""
+"""Answers of the native solver: the condition 𝒬(DBD) ⪯ D, its hard inputs, patterns and fallbacks, and the metric."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from scipy.linalg import eigvalsh
 
 from shared.lagrangian import gap, inequalities
-from shared.native_problems import all_maps, rand_k, spectrum
+from shared.native_problems import all_maps, all_patterns, rand_k, spectrum
 from stepsize_solvers import native
 from stepsize_solvers.interior import driver
 from stepsize_solvers.native import NativeSolver
 from stepsize_solvers.numerics.linalg import sym
+from stepsize_solvers.numerics.sizes import Sizes
 from stepsize_solvers.programs import (
-    Hadamard,
+    DiagonalPlusScaled,
     Outcome,
     Pattern,
     PositiveMap,
@@ -70,30 +72,6 @@ def test_the_tolerance_is_met(path: str, name: str, d: int, condition: float, to
     assert (outcome.stats.extra_stats["cg_iterations"] == 0) == (path == "small")
 
 
-@given(st.integers(2, 10), st.integers(0, 10_000), st.data())
-@settings(max_examples=20)
-def test_planted_optimum(d: int, seed: int, data: st.DataObject) -> None:
-    """Choose D with D1 = 1; theorem B run backwards gives the B that makes it optimal with the multiplier 11ᵀ.
-
-    With P1 = ρ1, c = ρ/(d+1) and DBD = A = ½(P − c11ᵀ)⁻¹ the first condition is AP = ½(I + 11ᵀ), and F1 = D1 − (P∘A)1
-    = 0.  On vectors orthogonal to 1 P∘A has one eigenvalue κ for rand-k, so F ⪰ 0 when D has none below κ there.
-    """
-    rng = np.random.default_rng(seed)
-    P = rand_k(d, data.draw(st.integers(1, d - 1))).hadamard_matrix
-    A = 0.5 * np.linalg.inv(P - P[0].sum() / (d + 1.0))
-    first = np.eye(d)[0] - np.eye(d)[1]
-    kappa = float(first @ (P * A) @ first) / 2.0
-    V = np.linalg.qr(np.column_stack([np.ones(d), rng.standard_normal((d, d - 1))]))[0][:, 1:]
-    D = np.full((d, d), 1.0 / d) + (V * (max(kappa, 0.0) + rng.uniform(0.1, 2.0, d - 1))) @ V.T
-    F = D - P * A
-    assert np.linalg.eigvalsh(F)[0] > -1e-12
-    np.testing.assert_allclose(F @ np.ones(d), 0.0, atol=1e-10)
-    inverse = np.linalg.inv(D)
-    outcome = solve(sym(inverse @ A @ inverse), Hadamard(P), tol=1e-8)
-    assert value(outcome) == pytest.approx(np.linalg.slogdet(D)[1], abs=2e-8 * d)
-    np.testing.assert_allclose(outcome.X, D, atol=1e-3)
-
-
 @given(st.integers(1, 25), st.integers(0, 10_000), st.floats(0.0, 8.0), st.booleans(), st.data())
 @settings(max_examples=100)
 def test_random_problems(d: int, seed: int, decades: float, closed_forms: bool, data: st.DataObject) -> None:
@@ -137,29 +115,11 @@ def test_an_impossible_tolerance_is_reported(path: str) -> None:
     assert excess(B, Q, outcome) < 1e-8
 
 
-def test_few_steps_of_small_problems() -> None:
-    """The point of the dense method: about six steps to 10⁻⁶, whatever the map and the spectrum."""
-    steps = [
-        solve(spectrum(8, condition, 1), Q).stats.num_iters or 0
-        for condition in (10.0, 1e3, 1e6)
-        for Q in all_maps(8).values()
-    ]
-    assert max(steps) <= 12 and np.mean(steps) < 8.0
-
-
-@pytest.mark.parametrize(("d", "k"), [(120, 90), (150, 30)])
-def test_larger_sizes_in_single_precision(d: int, k: int) -> None:
-    B, Q = spectrum(d, 1e3), rand_k(d, k)
-    outcome = solve(B, Q)
-    assert outcome.status is Status.OPTIMAL
-    assert excess(B, Q, outcome) <= 1e-6
-
-
 def test_single_precision_changes_nothing_that_is_returned() -> None:
     B, Q, values = spectrum(60, 1e4), rand_k(60, 10), []
     for size in (1, 1000):
         outcome = solve(B, Q, tol=1e-8, extra={"closed_forms": False, "single_precision_from": size})
-        assert outcome.status is Status.OPTIMAL
+        assert outcome.status is Status.OPTIMAL and excess(B, Q, outcome) <= 1e-8
         values.append(value(outcome))
     assert values[0] == pytest.approx(values[1], abs=60 * 1e-8)
 
@@ -200,18 +160,6 @@ def test_patterns(name: str, sizes: tuple[int, ...]) -> None:
     assert excess(B, Q, outcome, Pattern(sizes)) <= 1e-8
 
 
-@pytest.mark.parametrize("W", [None, spectrum(9, 10.0, 2)], ids=["free", "given"])
-def test_blocks_without_coupling_are_solved_apart(W: Matrix | None) -> None:
-    B, Q, whole = np.zeros((9, 9)), rand_k(9, 3), Pattern((4, 5), None if W is None else Pattern((4, 5)).blocks(W))
-    B[:4, :4], B[4:, 4:] = spectrum(4, 50.0), spectrum(5, 50.0, 1)
-    outcome = solve(B, Q, whole, tol=1e-9)
-    assert outcome.status is Status.OPTIMAL and outcome.X is not None
-    for s in whole.slices:
-        rows = np.arange(s.start, s.stop)
-        alone = solve(B[s, s], Q.restrict(rows), whole.restrict(rows), tol=1e-9)
-        assert value(alone) == pytest.approx(np.linalg.slogdet(outcome.X[s, s])[1], abs=1e-7)
-
-
 def test_one_direction_is_scaled_to_the_boundary() -> None:
     B, Q, W = spectrum(5, 50.0), rand_k(5, 2), spectrum(5, 10.0, 2)
     program = Program.single(B, Q, Pattern((5,), W))
@@ -222,3 +170,72 @@ def test_one_direction_is_scaled_to_the_boundary() -> None:
     ((Z,),) = outcome.duals
     assert abs(np.linalg.eigvalsh(F)[0]) < 1e-12
     assert (np.vdot(Z, F), np.vdot(Z, outcome.X)) == pytest.approx((0.0, 5.0), abs=1e-10)
+
+
+# ---------------------------------------------------------------- the metric G = 2X − 𝒬(XBX) as objective
+
+
+LEFT = spectrum(6, 1e3)
+INVERSE = sym(np.linalg.inv(LEFT))
+
+
+def metric_of(X: Matrix | None, B: Matrix, Q: PositiveMap) -> Matrix:
+    assert X is not None
+    return sym(2.0 * X - Q.apply(X @ B @ X))
+
+
+def optimal(program: Program, tol: float = 1e-6) -> Outcome:
+    outcome = NativeSolver().solve(program, Settings(tol=tol))
+    assert outcome.status is Status.OPTIMAL and outcome.X is not None
+    assert program.pattern.contains(outcome.X)
+    return outcome
+
+
+@pytest.mark.parametrize("name", all_maps(6))
+@pytest.mark.parametrize("shape", all_patterns(6))
+@pytest.mark.parametrize("floor", [INVERSE, np.eye(6)], ids=["inverse", "identity"])
+def test_both_paths_to_the_largest_t_agree(
+    shape: str, name: str, floor: Matrix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Q, found = all_maps(6)[name], []
+    program = Program.descent(LEFT, Q, all_patterns(6)[shape], floor=floor)
+    for unknowns in (1000, 0):
+        monkeypatch.setattr(Sizes, "DENSE_UNKNOWNS", unknowns)
+        found.append(float(eigvalsh(metric_of(optimal(program).X, LEFT, Q), floor)[0]))
+    assert found[0] == pytest.approx(found[1], rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("B", "Q", "expected"),
+    [
+        (LEFT, DiagonalPlusScaled.identity(6), INVERSE),
+        (LEFT, DiagonalPlusScaled(np.zeros(6), 4.0), INVERSE / 4.0),
+        (np.array([[4.0]]), rand_k(1, 1), np.array([[0.25]])),
+    ],
+)
+def test_closed_forms_of_the_metric(B: Matrix, Q: PositiveMap, expected: Matrix) -> None:
+    outcome = optimal(Program.descent(B, Q))
+    assert outcome.stats.num_iters == 0 and outcome.stats.extra_stats["closed_form"]
+    np.testing.assert_allclose(outcome.X, expected, rtol=1e-9)
+
+
+LARGE = {
+    "directions": Pattern((30, 34), np.diag(np.linspace(1.0, 2.0, 64))),
+    "diagonal": Pattern((1,) * 64),
+    "blocks": Pattern((8,) * 8),
+    "blocks with 1640 unknowns": Pattern((40, 40)),  # none of which is listed
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", LARGE)
+@pytest.mark.parametrize("criterion", ["log det", "t"])
+def test_patterns_of_larger_matrices(shape: str, criterion: str) -> None:
+    pattern = LARGE[shape]
+    d = pattern.d
+    program = Program.descent(
+        spectrum(d, 1e3), rand_k(d, d // 4), pattern, floor=np.eye(d) if criterion == "t" else None
+    )
+    outcome = optimal(program)
+    assert outcome.stats.extra_stats["gap"] <= 1e-6
+    assert outcome.stats.num_iters is not None and outcome.stats.num_iters <= 20

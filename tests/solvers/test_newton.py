@@ -24,7 +24,8 @@ from stepsize_solvers.interior.starts import (
     metric_start,
 )
 from stepsize_solvers.interior.whitened import Whitening
-from stepsize_solvers.numerics.linalg import sym
+from stepsize_solvers.numerics.curvature import Curvatures
+from stepsize_solvers.numerics.linalg import cholesky, smallest_eigenvalue_from_factor, sym
 from stepsize_solvers.numerics.progress import Work
 from stepsize_solvers.programs import Family, Pattern, PositiveMap, Program, Settings, SolverStats, Status
 from stepsize_solvers.registry import get_solver
@@ -175,14 +176,44 @@ def test_gradient_and_newton_system_of_the_metric_are_derivatives(shape: str, na
         -np.vdot(X, KrylovSystem(p, 1.0)(X)),
         h=1e-4,
     )
+    # The bound holds far from the optimum.
+    outcome = get_solver("native").solve(Program.descent(B, MAPS[name], PATTERNS[shape]), Settings(tol=1e-7))
+    best = MetricPoint.of(Family(MAPS[name], B, a=2.0), PATTERNS[shape], np.asarray(outcome.X))
+    assert best is not None and p.bounds(p.loss).lower <= best.log_det <= p.bounds(p.loss).upper + 1e-9
+
+
+@pytest.mark.parametrize("shape", all_patterns(12))
+@pytest.mark.parametrize("seed", range(3))
+def test_the_inverse_of_the_curvature_over_a_pattern(shape: str, seed: int) -> None:
+    """The X of the pattern for which g − BXR − RXB is orthogonal to it."""
+    pattern, rng, L = all_patterns(12)[shape], np.random.default_rng(seed), spectrum(12, 1e3)
+    R, g = definite(seed, 12), symmetric(seed + 1, 12)
+    K = Curvatures(L, pattern)(R)
+    assert K is not None
+    X = sym(K.C @ K.solve(K.C.T @ g @ K.C) @ K.C.T)
+    np.testing.assert_allclose(X, pattern.nearest(X), rtol=1e-12, atol=1e-12 * np.abs(X).max())
+    left = g - L @ X @ R - R @ X @ L
+    for _ in range(5):
+        member = pattern.blocks(sym(rng.standard_normal((12, 12))))
+        if pattern.W is not None:
+            member = np.diag(rng.standard_normal(len(pattern.sizes))[pattern.labels]) * pattern.W
+        assert abs(np.vdot(left, member)) <= 1e-7 * abs(np.vdot(np.abs(g), np.abs(member)))
+    assert Curvatures(L, pattern)(np.zeros((12, 12))) is None
 
 
 # ---------------------------------------------------------------- steps
 
 
-def outcome_of(kind: str, d: int) -> SolverStats:
-    """The statistics of a solve to 10⁻⁶ by iteration."""
-    L, Q = spectrum(d, 1e3), rand_k(d, max(1, d // 4))
+def iterated(program: Program) -> SolverStats:
+    """The statistics of a solve to 10⁻⁶ without closed forms."""
+    outcome = get_solver("native").solve(program, Settings(extra={"closed_forms": False}))
+    assert outcome.status is Status.OPTIMAL
+    return outcome.stats
+
+
+def stats_of(kind: str, d: int, k: int) -> SolverStats:
+    """The statistics of one problem under rand-k."""
+    L, Q = spectrum(d, 1e3), rand_k(d, k)
     blocks = Pattern((d // 2, d - d // 2))
     program = {
         "condition": lambda: Program.single(L, Q),
@@ -190,33 +221,54 @@ def outcome_of(kind: str, d: int) -> SolverStats:
         "given": lambda: Program.single(L, Q, Pattern(blocks.sizes, blocks.blocks(np.linalg.inv(L)))),
         "diagonal": lambda: Program.single(L, Q, Pattern((1,) * d)),
         "log det": lambda: Program.descent(L, Q),
+        "log det, direction": lambda: Program.descent(L, Q, all_patterns(d)["direction"]),
         "t": lambda: Program.descent(L, Q, floor=np.eye(d)),
     }[kind]()
-    outcome = get_solver("native").solve(program, Settings(extra={"closed_forms": False}))
-    assert outcome.status is Status.OPTIMAL
-    return outcome.stats
+    return iterated(program)
 
 
 STEPS = {  # the most steps and iterations of conjugate gradients, with room for other machines
-    ("condition", 5): (6, 0),
-    ("condition", 20): (12, 60),
-    ("condition", 60): (13, 90),
-    ("blocks", 20): (12, 60),
-    ("given", 20): (6, 0),
-    ("diagonal", 20): (9, 0),
-    ("log det", 20): (6, 25),
-    ("t", 10): (11, 0),
-    ("t", 20): (11, 170),
+    ("condition", 5, 1): (6, 0),
+    ("condition", 20, 5): (12, 60),
+    ("condition", 60, 15): (13, 90),
+    ("blocks", 20, 5): (12, 60),
+    ("given", 20, 5): (6, 0),
+    ("diagonal", 20, 5): (9, 0),
+    ("log det", 20, 5): (6, 25),
+    ("log det", 40, 10): (8, 40),
+    ("log det, direction", 6, 2): (0, 0),
+    ("t", 10, 2): (11, 0),
+    ("t", 20, 5): (11, 170),
+    ("t", 40, 10): (15, 200),
+    **{("log det", 60, k): (8, 40) for k in (1, 15, 45, 54)},
+    **{("t", 60, k): (15, 200) for k in (1, 15, 45, 54)},
 }
 
 
-@pytest.mark.parametrize(("kind", "d"), STEPS)
-def test_few_steps_and_iterations(kind: str, d: int) -> None:
+@pytest.mark.parametrize(("kind", "d", "k"), STEPS)
+def test_few_steps_and_iterations(kind: str, d: int, k: int) -> None:
     """A wrong derivative, system, length or preconditioner takes many, or ends in another formulation."""
-    stats, (steps, iterations) = outcome_of(kind, d), STEPS[kind, d]
-    assert stats.num_iters is not None and 1 <= stats.num_iters <= steps
+    stats, (steps, iterations) = stats_of(kind, d, k), STEPS[kind, d, k]
+    assert stats.num_iters is not None and stats.num_iters <= steps
     assert stats.extra_stats["cg_iterations"] <= iterations
-    assert (stats.extra_stats["cg_iterations"] == 0) == (iterations == 0)
+    assert (stats.num_iters == 0) == (steps == 0) and (stats.extra_stats["cg_iterations"] == 0) == (iterations == 0)
+
+
+def test_small_problems_take_about_six_steps() -> None:
+    """Factorised systems, whatever the map and the spectrum."""
+    steps = [
+        iterated(Program.single(spectrum(8, condition, 1), Q)).num_iters or 0
+        for condition in (10.0, 1e3, 1e6)
+        for Q in all_maps(8).values()
+    ]
+    assert max(steps) <= 12 and np.mean(steps) < 8.0
+
+
+@pytest.mark.parametrize("d", [9, 70])
+def test_the_smallest_eigenvalue_is_estimated_from_below(d: int) -> None:
+    M = spectrum(d, 50.0)
+    K, least = cholesky(M), float(np.linalg.eigvalsh(M)[0])
+    assert K is not None and 0.5 * least < smallest_eigenvalue_from_factor(K, steps=d) < (1.0 + 1e-11) * least
 
 
 @pytest.mark.parametrize(("d", "system"), [(5, {"dense"}), (20, {"krylov"})])
@@ -239,7 +291,7 @@ def test_a_newton_step_is_read_in_the_files_that_contributing_names(
             sys.setprofile(None)
 
     monkeypatch.setattr(Drive, "next", traced)
-    outcome_of("condition", d)
+    stats_of("condition", d, d // 4)
     text = (Path(__file__).parents[2] / "docs" / "contributing.md").read_text(encoding="utf-8")
     paragraph = next(part for part in text.split("\n\n") if "one interior-point loop" in part)
     named = {path.removesuffix(".py").rsplit("/", 1)[-1] for path in re.findall(r"`([\w/]+\.py)`", paragraph)}
