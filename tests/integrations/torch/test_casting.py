@@ -27,9 +27,7 @@ def test_a_cast_stepsize_is_proved_again() -> None:
     with pytest.raises(ValueError, match=r"no multiple of D rounded to torch\.bfloat16"):
         L = random_smoothness(np.random.default_rng(0), 5, 1e8)
         certified_cast(optimal_stepsize(L, RandK(5, 2)).D, L, RandK(5, 2), torch.bfloat16)
-    with pytest.raises(
-        ValueError, match=r"rounded to torch\.float64 could be proved; check that D is positive definite$"
-    ):
+    with pytest.raises(ValueError, match="check that D is positive definite"):
         certified_cast(np.diag([1.0, -1.0]), np.eye(2), RandK(2, 1), torch.float64)
 
 

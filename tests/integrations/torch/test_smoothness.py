@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,6 @@ from torch import nn
 from torch.func import functional_call
 
 from stepsize_opt import Feedback, RandK, optimal_method, optimal_stepsize
-from stepsize_opt.problems import SoftmaxRegression
 from stepsize_opt.torch import estimate_smoothness, head_smoothness
 
 RNG = np.random.default_rng(0)
@@ -48,21 +49,6 @@ def test_heads_have_curvature_at_most_L(name: str, bias: bool) -> None:
     assert 0.3 < attained <= 1.0 + 1e-12
 
 
-def test_the_softmax_head_is_the_objective_of_the_runner() -> None:
-    labels = RNG.integers(0, 3, 30)
-    f = SoftmaxRegression(FEATURES.numpy(), labels, 3, 0.01)
-    np.testing.assert_allclose(
-        head_smoothness(FEATURES, nn.CrossEntropyLoss(), 3, ridge=0.01), f.smoothness(), rtol=1e-14
-    )
-    x = torch.tensor(RNG.standard_normal(12), requires_grad=True)
-    value = nn.functional.cross_entropy(FEATURES @ x.view(3, 4).T, torch.tensor(labels)) + 0.005 * x @ x
-    value.backward()
-    point = x.detach().numpy()[None]
-    np.testing.assert_allclose(f.value(point)[0], value.item(), rtol=1e-14)
-    # An entry is a mean of terms near one that may cancel: its rounding is about 1e-16, however small it is.
-    np.testing.assert_allclose(f.gradient(point)[0], x.grad.numpy(), rtol=1e-12, atol=1e-14)
-
-
 def test_a_tensor_with_a_gradient_is_refused_as_L() -> None:
     L = torch.eye(3, dtype=torch.float64)
     assert optimal_stepsize(L, RandK(3, 1)).status == "optimal"
@@ -73,56 +59,48 @@ def test_a_tensor_with_a_gradient_is_refused_as_L() -> None:
         optimal_stepsize(L.requires_grad_(), RandK(3, 1))
 
 
-def test_a_loss_without_a_proof_is_refused() -> None:
-    with pytest.raises(TypeError, match="no proved bound on the curvature of PoissonNLLLoss"):
-        head_smoothness(FEATURES, nn.PoissonNLLLoss(), 1)
-    with pytest.raises(ValueError, match="no weights"):
-        head_smoothness(FEATURES, nn.CrossEntropyLoss(weight=torch.ones(3)), 3)
-    with pytest.raises(ValueError, match="reduction='mean'"):
-        head_smoothness(FEATURES, nn.MSELoss(reduction="sum"), 1)
-    with pytest.raises(ValueError, match="finite"):
-        head_smoothness(torch.full((2, 2), torch.nan), nn.MSELoss(), 1)
+class Focal(nn.CrossEntropyLoss):
+    """A loss of its own."""
 
-    class Focal(nn.CrossEntropyLoss):
-        """A loss of its own."""
 
-    for loss in (Focal(), nn.MSELoss, nn.functional.mse_loss):
-        with pytest.raises(TypeError, match="no proved bound on the curvature"):
-            head_smoothness(FEATURES, loss, 3)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="features must be a tensor of real numbers"):
-        head_smoothness(np.eye(2), nn.MSELoss(), 1)  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        *(
+            ((FEATURES, loss, 3), TypeError, "no proved bound")
+            for loss in (nn.PoissonNLLLoss(), Focal(), nn.MSELoss, nn.functional.mse_loss)
+        ),
+        ((FEATURES, nn.CrossEntropyLoss(weight=torch.ones(3)), 3), ValueError, "no weights"),
+        ((FEATURES, nn.MSELoss(reduction="sum"), 1), ValueError, "reduction"),
+        ((torch.full((2, 2), torch.nan), nn.MSELoss(), 1), ValueError, "finite"),
+        ((1e200 * torch.ones(2, 2, dtype=torch.float64), nn.MSELoss(), 1), ValueError, "beyond float64"),
+        ((np.eye(2), nn.MSELoss(), 1), TypeError, "features"),
+    ],
+)
+def test_a_loss_without_a_proof_is_refused(arguments: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        head_smoothness(*arguments)
     for ridge in (-1.0, float("inf"), float("nan")):
-        with pytest.raises(ValueError, match="ridge must be"):
+        with pytest.raises(ValueError, match="ridge"):
             head_smoothness(FEATURES, nn.MSELoss(), 1, ridge=ridge)
-    with pytest.raises(ValueError, match="beyond float64"):
-        head_smoothness(1e200 * torch.ones(2, 2, dtype=torch.float64), nn.MSELoss(), 1)
-
-
-def network() -> nn.Module:
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Dropout(0.5), nn.BatchNorm1d(3), nn.Linear(3, 2)).double()
-
-
-DATA = (FEATURES, torch.arange(30) % 2)
-
-
-def hessian(net: nn.Module) -> np.ndarray:
-    """The Hessian at the present parameters, in evaluation mode."""
-    named = {name: p.detach() for name, p in net.named_parameters()}
-    sizes = [p.numel() for p in named.values()]
-
-    def f(x: torch.Tensor) -> torch.Tensor:
-        parts = {name: part.view_as(named[name]) for name, part in zip(named, x.split(sizes), strict=True)}
-        return nn.functional.cross_entropy(functional_call(net.eval(), parts, (FEATURES,)), DATA[1])
-
-    return torch.func.hessian(f)(torch.cat([p.reshape(-1) for p in named.values()])).numpy()
 
 
 def test_an_estimate_has_the_largest_curvature_and_is_labelled() -> None:
-    net = network().train()
-    estimate = estimate_smoothness(net, LOSSES["softmax"], DATA, rank=12, weight_decay=0.1)
+    """Compared with the Hessian at the present parameters, in evaluation mode."""
+    torch.manual_seed(0)
+    layers = (nn.Linear(4, 3), nn.Tanh(), nn.Dropout(0.5), nn.BatchNorm1d(3), nn.Linear(3, 2))
+    net, labels, loss = nn.Sequential(*layers).double().train(), torch.arange(30) % 2, LOSSES["softmax"]
+    estimate = estimate_smoothness(net, loss, (FEATURES, labels), rank=12, weight_decay=0.1)
     assert all(module.training for module in net.modules())
-    sizes = np.sort(np.abs(np.linalg.eigvalsh(hessian(net))))[::-1]
+    named = {name: p.detach() for name, p in net.named_parameters()}
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        parts = x.split([p.numel() for p in named.values()])
+        values = {name: part.view_as(p) for (name, p), part in zip(named.items(), parts, strict=True)}
+        return loss(functional_call(net.eval(), values, (FEATURES,)), labels)
+
+    H = torch.func.hessian(f)(torch.cat([p.reshape(-1) for p in named.values()])).numpy()
+    sizes = np.sort(np.abs(np.linalg.eigvalsh(H)))[::-1]
     found = np.linalg.eigvalsh(estimate.curvature.todense())[::-1]
     np.testing.assert_allclose(found[:5], sizes[:5] + 0.1, rtol=1e-6)
     assert "certified=False" in repr(estimate)
@@ -138,6 +116,7 @@ def test_an_estimate_for_many_parameters_forms_nothing_dense() -> None:
     assert estimate.curvature.rank == 3 and estimate.curvature.d == 100_002
     assert optimal_method(estimate.matrix, 100).d == 100_002
     flat = nn.Linear(4, 2, bias=False).double()
-    for data, rank in (((0.0 * FEATURES, DATA[1]), 2), (DATA, 0), ([], 2)):
+    labels = torch.arange(30) % 2
+    for data, rank in (((0.0 * FEATURES, labels), 2), ((FEATURES, labels), 0), ([], 2)):
         with pytest.raises(ValueError):
             estimate_smoothness(flat, nn.CrossEntropyLoss(), data, rank=rank)
