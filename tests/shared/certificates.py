@@ -1,6 +1,7 @@
 """The truth of certificate files, decided by the exact judges: nothing here uses the verifier or the library's proofs.
 
-``is_true_of_the_answer`` decides what a file says of its own D, with E[SMS] summed over the outcomes of the sketch;
+``is_true_of_the_answer`` decides what a file says of its own D, with the E[SMS] of the exact checker for laws that have
+a name, and summed over the outcomes for those that a file lists;
 ``best_known`` is the value of a D that is true of the same question, below which no upper end may lie.
 """
 
@@ -9,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
-from itertools import combinations, pairwise
-from itertools import product as pairs_of
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -163,24 +163,6 @@ def _diagonal(values: list[Fraction]) -> Rational:
     return [[x if i == j else Fraction(0) for j in range(len(values))] for i, x in enumerate(values)]
 
 
-def _subsets(d: int, k: int) -> Outcomes:
-    chosen = list(combinations(range(d), k))
-    _need(bool(chosen) and k >= 1)
-    return [(Fraction(1, len(chosen)), _diagonal([Fraction(d, k) * (i in J) for i in range(d)])) for J in chosen]
-
-
-def _coins(q: list[Fraction], sizes: list[int]) -> Outcomes:
-    _need(len(q) == len(sizes) and all(0 < x <= 1 for x in q) and all(type(n) is int and n > 0 for n in sizes))
-    found = []
-    for heads in pairs_of((True, False), repeat=len(q)):
-        weight = Fraction(1)
-        for x, head in zip(q, heads, strict=True):
-            weight *= x if head else 1 - x
-        values = [1 / x if head else Fraction(0) for x, head, n in zip(q, heads, sizes, strict=True) for _ in range(n)]
-        found.append((weight, _diagonal(values)))
-    return found
-
-
 def _systematic(p: list[Fraction]) -> Outcomes:
     """Between two neighbouring places where an interval ends, modulo 1, the same coordinates are sent."""
     _need(all(0 < x <= 1 for x in p))
@@ -209,24 +191,19 @@ def _vectors(law: Plain) -> Outcomes:
     return [(w, _diagonal(row)) for w, row in zip(weights, scaled, strict=True)]
 
 
-def _outcomes(law: Plain, d: int) -> Outcomes:
-    kind = law["kind"]
-    if kind == "Identity":
-        return [(Fraction(1), _identity(d))]
-    if kind == "RandK":
-        return _subsets(d, law["k"])
-    if kind == "BernQ":
-        return _coins([_number(x) for x in law["q"]], law["sizes"])
-    if kind in ("IndependentSampling", "SystematicSampling"):
-        p = [_number(x) for x in law["p"]]
-        return _coins(p, [1] * len(p)) if kind == "IndependentSampling" else _systematic(p)
-    if kind == "vectors":
-        return _vectors(law)
+def _matrices(law: Plain, d: int) -> Outcomes:
     matrices = [_symmetric(S, d) for S in law["matrices"]]
     for S in matrices:
         trace = sum(S[i][i] for i in range(d))
         _need(is_positive_semidefinite(combine((1, S), (ROUNDING * trace, _identity(d)))))
     return list(zip(_weights(law, len(matrices)), matrices, strict=True))
+
+
+_LISTED: dict[str, Callable[[Plain, int], Outcomes]] = {
+    "SystematicSampling": lambda law, d: _systematic([_number(x) for x in law["p"]]),
+    "vectors": lambda law, d: _vectors(law),
+    "matrices": _matrices,
+}
 
 
 class Law:
@@ -236,14 +213,19 @@ class Law:
         _need(set(law) == {"kind"} | _SKETCH_KEYS[law["kind"]] and type(law.get("k", 1)) is int)
         self.law, self.d, self.mean = law, d, _identity(d)
         self.layers: list[tuple[int, Law]] = []
+        self.outcomes: Outcomes = []
         if law["kind"] == "LayerWise":
             self._read_layers()
-        elif law["kind"] == "Gaussian":
-            _need(1 <= law["k"] <= d)
-        else:
-            self.outcomes = _outcomes(law, d)
+        elif law["kind"] in _LISTED:
+            self.outcomes = _LISTED[law["kind"]](law, d)
             _need(sum(w for w, _ in self.outcomes) == 1 and all(len(S) == d for _, S in self.outcomes))
             self.mean = combine(*self.outcomes)
+        else:
+            sizes, chances = law.get("sizes", []), [*law.get("p", []), *law.get("q", [])]
+            _need(all(type(n) is int for n in sizes) and len(sizes) in (0, len(chances)))
+            _need(all(0 < _number(x) <= 1 for x in chances))
+            self.sketch = _sketch(law, d)
+            _need(self.sketch.d == d)
         error = max(abs(x) for row in combine((1, self.mean), (-1, _identity(d))) for x in row)
         _need(error <= (ROUNDING if law["kind"] in ("matrices", "LayerWise") else 0))
 
@@ -257,32 +239,17 @@ class Law:
             start += n
 
     def moment(self, M: Rational) -> Rational:
-        """E[SMS]."""
-        if self.law["kind"] == "Gaussian":
-            return self._isserlis(M)
-        if self.law["kind"] != "LayerWise":
+        """E[SMS], of the named laws by the exact checker."""
+        if self.outcomes:
             return combine(*[(w, product(product(S, M), S)) for w, S in self.outcomes])
+        if not self.layers:
+            return second_moment(self.sketch, M)
         out = product(product(self.mean, M), self.mean)  # independent layers
         for start, layer in self.layers:
             inside = layer.moment([row[start : start + layer.d] for row in M[start : start + layer.d]])
             for i, row in enumerate(inside):
                 out[start + i][start : start + layer.d] = row
         return out
-
-    def _isserlis(self, M: Rational) -> Rational:
-        """E[S_ij S_ml] = δ_ij δ_ml + (δ_im δ_jl + δ_il δ_jm)/k."""
-        k, places = self.law["k"], range(self.d)
-        return [
-            [
-                sum(
-                    M[j][m] * ((i == j) * (m == n) + Fraction((i == m) * (j == n) + (i == n) * (j == m), k))
-                    for j in places
-                    for m in places
-                )
-                for n in places
-            ]
-            for i in places
-        ]
 
 
 @second_moment.register
