@@ -43,6 +43,7 @@ TARGET = ["--epsilon2", "1e-2", "--initial-gap", "1", "--delta-inf", "0.2"]
 CLIENTS = ["solve-distributed", "--data", "breast_cancer", "--clients", "2", *SKETCH]
 DISTRIBUTED = ["solve-distributed", "--sketch", "randk:1"]
 RIDGE = ["--data", "breast_cancer", "--penalty", "ridge", "--reg", "0.1", "--sketch", "randk:8"]
+COMPARE = ["compare", "{L}", *SKETCH]
 PLAN = ["--epsilon2", "1e-2", "--initial-gap", "1"]
 
 COMMAND = [sys.executable, "-m", "stepsize_validation.cli"]
@@ -131,28 +132,29 @@ def test_verbose_shows_the_solver_and_leaves_the_output_alone(
     assert float(shown.err.split()[-2]) == pytest.approx(log_det / 4, abs=1e-9)
     if solver == "native":
         assert float(shown.err.splitlines()[-2].split()[1]) == pytest.approx(log_det / 4, abs=1e-6)
-
-
-def test_the_log_of_clients_ends_at_the_K_of_the_result(capfd: pytest.CaptureFixture[str]) -> None:
-    words = [*CLIENTS, "--structure", "diagonal", "--initial-gap", "1", "--delta-inf", "0", "-v", "--json"]
-    assert main(words) == 0
-    shown = capfd.readouterr()
-    assert f"proved K = {json.loads(shown.out)['K']}, gap" in shown.err.splitlines()[-1]
+        assert main([*CLIENTS, "--structure", "diagonal", *TARGET, "-v", "--json"]) == 0
+        shown = capfd.readouterr()
+        assert f"proved K = {json.loads(shown.out)['K']}, gap" in shown.err.splitlines()[-1]
 
 
 READERS = {
-    ".npz": lambda path: StepsizeResult.load(path).D,
-    ".json": lambda path: np.array(json.loads(path.read_text())["D"]),
-    ".npy": np.load,
-    ".csv": lambda path: np.loadtxt(path, delimiter=","),
+    "npz": lambda path: StepsizeResult.load(path).D,
+    "json": lambda path: np.array(json.loads(path.read_text())["D"]),
+    "npy": np.load,
+    "csv": lambda path: np.loadtxt(path, delimiter=","),
 }
 
 
-@pytest.mark.parametrize("suffix", READERS)
-def test_output_files_hold_the_feasible_matrix(matrix: str, suffix: str, tmp_path: Path) -> None:
-    target = tmp_path / f"D{suffix}"
-    assert main(["solve", matrix, *SKETCH, "-q", "-o", str(target)]) == 0
-    np.testing.assert_array_equal(READERS[suffix](target), optimal_stepsize(L, RandK(4, 2)).D)
+def test_output_files_hold_the_feasible_matrix(matrix: str, tmp_path: Path, capsys: Captured) -> None:
+    for name, read in READERS.items():
+        target = tmp_path / f"D.{name}"
+        assert main(["solve", matrix, *SKETCH, "-q", "-o", str(target)]) == 0
+        np.testing.assert_array_equal(read(target), optimal_stepsize(L, RandK(4, 2)).D)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    (tmp_path / "device.npz").symlink_to(pipe)
+    assert main(["solve", matrix, *SKETCH, "-o", str(tmp_path / "device.npz"), "-q"]) == 2
+    assert "is not a regular file" in capsys.readouterr().err and pipe.is_fifo()
 
 
 @pytest.mark.parametrize("text", ["\ufeff2,0\n0,1\n", "x,y\n2,0\n0,1\n", "0,1\n2,0\n0,1\n"])
@@ -189,20 +191,7 @@ def test_help_has_examples_and_80_columns(words: list[str], monkeypatch: pytest.
     assert shown.startswith("stepsize-opt 1.") if words == ["--version"] else "examples:" in shown
 
 
-def test_a_device_is_not_replaced(matrix: str, tmp_path: Path, capsys: Captured) -> None:
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    (tmp_path / "D.npz").symlink_to(pipe)
-    assert main(["solve", matrix, *SKETCH, "-o", str(tmp_path / "D.npz"), "-q"]) == 2
-    assert "is not a regular file" in capsys.readouterr().err and pipe.is_fifo()
-
-
 # ---------------------------------------------------------------- exit codes
-
-
-def test_an_answer_above_the_tolerance_has_its_own_exit_code(matrix: str, capsys: Captured) -> None:
-    assert main(["solve", matrix, *SKETCH, "--tol", "1e-17"]) == 1
-    assert "optimal_inaccurate" in capsys.readouterr().out
 
 
 # One mistake for each kind of check that the command line makes itself; the library's checks have their own tests.
@@ -297,29 +286,24 @@ def test_certify_the_optimum_and_its_double(matrix: str, tmp_path: Path, capsys:
     assert not report["feasible"] and report["gap"] == "inf"
     assert report["largest_scale"] == pytest.approx(0.5, abs=1e-6)
 
-
-@pytest.mark.parametrize(
-    ("D", "said"),
-    [
-        (np.diag([0.5, 0.25]), "not proved (margin"),  # on the boundary
-        (np.diag([0.6, 0.25]), "no (margin"),
-        (-np.eye(2), "D is not positive definite"),
-    ],
-)
-def test_certify_answers_no_only_where_D_is_infeasible(
-    D: np.ndarray, said: str, tmp_path: Path, capsys: Captured
-) -> None:
-    np.save(tmp_path / "L.npy", np.diag([2.0, 4.0]))
-    np.save(tmp_path / "D.npy", D)
-    assert main(["certify", str(tmp_path / "D.npy"), str(tmp_path / "L.npy"), "--sketch", "identity"]) == 1
-    assert said in capsys.readouterr().out
-
-
-def test_certify_takes_a_direction_and_a_sketch_without_a_text_form_from_the_file(matrix: str, tmp_path: Path) -> None:
+    # Only a D that is infeasible for certain is answered with no; on the boundary it is not proved.
+    np.save(saved, -np.eye(4))
+    assert main(["certify", saved, matrix, *SKETCH]) == 1
+    assert "D is not positive definite" in capsys.readouterr().out
+    np.save(matrix, np.diag([2.0, 4.0, 4.0, 4.0]))
+    for first, said in ((0.5, "not proved (margin"), (0.6, "no (margin")):
+        np.save(saved, np.diag([first, 0.25, 0.25, 0.25]))
+        assert main(["certify", saved, matrix, "--sketch", "identity"]) == 1
+        assert said in capsys.readouterr().out
+    # A file has a direction, and a sketch without a text form.
     sketch = DiagonalSketch([[2.0, 0.0, 2.0, 0.0], [0.0, 2.0, 0.0, 2.0]], [0.5, 0.5])
-    path = optimal_stepsize(L, sketch, structure=Direction(L)).save(tmp_path / "W.npz")
-    assert main(["certify", str(path), matrix, "-q"]) == 0
-    assert main(["certify", str(path), matrix, "--structure", "full", "--solve", "-q"]) == 1
+    np.save(matrix, L)
+    path = str(optimal_stepsize(L, sketch, structure=Direction(L)).save(tmp_path / "W.npz"))
+    assert main(["certify", path, matrix, "-q"]) == 0
+    assert main(["certify", path, matrix, "--structure", "full", "--solve", "-q"]) == 1
+    # An answer above the tolerance has its own exit code.
+    assert main(["solve", matrix, *SKETCH, "--tol", "1e-17"]) == 1
+    assert "optimal_inaccurate" in capsys.readouterr().out
 
 
 # ---------------------------------------------------------------- the other commands
@@ -391,16 +375,16 @@ def test_demo(tmp_path: Path, capsys: Captured) -> None:
 # ---------------------------------------------------------------- check
 
 
-def test_check_prints_every_claim_with_its_examples(capsys: Captured) -> None:
-    assert main(["check", "--examples", "3", "--sketch", "randk:2", "--size", "3"]) == 0
+def test_check_prints_every_claim_and_fails_where_one_is_false(
+    monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    words = ["check", "--sketch", "randk:2", "--size", "3", "--examples"]
+    assert main([*words, "3"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert all(line.startswith("holds") for line in lines)
     assert sum("Proposition 1" in line and "(3 pairs of D)" in line for line in lines) == 3
-
-
-def test_check_fails_where_a_claim_is_false(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
     monkeypatch.setattr(RandK, "expected_nonzeros", property(lambda self: 0.5))
-    assert main(["check", "--examples", "1", "--sketch", "randk:2", "--size", "3"]) == 1
+    assert main([*words, "1"]) == 1
     assert "FALSE  floats sent per round" in capsys.readouterr().out
 
 
@@ -449,22 +433,16 @@ def process(command: list[str], **options: Any) -> subprocess.CompletedProcess[s
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "command",
-    [
-        "plan {L} --epsilon2 1e-3 --initial-gap 1",
-        "certify {D} {L} --sketch randk:3 --solve",
-        "compare {L} --sketch randk:3",
-    ],
-)
-def test_interrupt_of_one_solve_of_several(command: str, tmp_path: Path, capsys, monkeypatch) -> None:
+@pytest.mark.parametrize("words", [["plan", "{L}", *PLAN], ["certify", "{D}", "{L}", *SKETCH, "--solve"], COMPARE])
+def test_interrupt_of_one_solve_of_several(
+    words: list[str], matrix: str, tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A solver returns its best D so far; a command that makes several such calls ends."""
-    names = {"L": str(tmp_path / "L.npy"), "D": str(tmp_path / "D.npy")}
-    np.save(names["L"], random_smoothness(12, 1e3, 0))
-    np.save(names["D"], 1e-3 * np.eye(12))
+    np.save(tmp_path / "D.npy", 1e-3 * np.eye(4))
     run = Progress.run
     monkeypatch.setattr(Progress, "run", lambda self, method: (run(self, method), Status.INTERRUPTED)[1])
-    assert main([*command.format(**names).split(), "--tol", "1e-17", "-q"]) == 130
+    command = [word.format(L=matrix, D=tmp_path / "D.npy") for word in words]
+    assert main([*command, "--tol", "1e-17", "-q"]) == 130
     assert capsys.readouterr().err == "interrupted\n"
 
 
@@ -498,24 +476,6 @@ def test_interrupt_while_other_processes_work(command: str, tmp_path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("arguments", ["--help", "doctor", "doctor --json", "compare {L} --sketch randk:2"])
-def test_a_closed_pipe_is_no_error(arguments: str, matrix: str) -> None:
-    command = " ".join([*COMMAND, arguments.format(L=matrix)])
-    # The reader is gone before the first line is written.
-    done = process(["bash", "-o", "pipefail", "-c", f"{command} | true"])
-    assert (done.returncode, done.stderr) == (0, "")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("sketch", "closed", "code"), [("randk:2", "<&- >&- 2>&-", 0), ("randk:9", "2>&-", 2)])
-def test_streams_that_the_shell_closed(sketch: str, closed: str, code: int, matrix: str) -> None:
-    """What is written to them is lost; an error does not end up among the results."""
-    command = " ".join([*COMMAND, "solve", matrix, "--sketch", sketch, "-v", closed])
-    done = process(["bash", "-c", command])
-    assert (done.returncode, done.stdout, done.stderr) == (code, "", "")
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("solver", ["sdpa", "cvxopt", "scs"])
 def test_standard_output_is_pure_json_whatever_the_solver_prints(matrix: str, solver: str) -> None:
     """Native libraries write to the process's output, below Python: seen only from outside the process."""
@@ -524,9 +484,27 @@ def test_standard_output_is_pure_json_whatever_the_solver_prints(matrix: str, so
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "streams", "code"),
+    [
+        ("--help", "| true", 0),  # the reader is gone before the first line is written
+        ("doctor --json", "| true", 0),
+        ("compare {L} --sketch randk:2", "| true", 0),
+        # What is written to closed streams is lost; an error does not end up among the results.
+        ("solve {L} --sketch randk:2 -v", "<&- >&- 2>&-", 0),
+        ("solve {L} --sketch randk:9 -v", "2>&-", 2),
+    ],
+)
+def test_closed_pipes_and_streams_are_no_error(words: str, streams: str, code: int, matrix: str) -> None:
+    command = " ".join([*COMMAND, words.format(L=matrix), streams])
+    done = process(["bash", "-o", "pipefail", "-c", command])
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", "")
+
+
+@pytest.mark.slow
 def test_letters_that_an_encoding_lacks_are_written_by_their_numbers(matrix: str) -> None:
-    command = [*COMMAND, "compare", matrix, "--sketch", "randk:2"]
-    done = process(command, env={**os.environ, "PYTHONIOENCODING": "ascii"}, encoding="ascii")
+    words = ["compare", matrix, *SKETCH]
+    done = process([*COMMAND, *words], env={**os.environ, "PYTHONIOENCODING": "ascii"}, encoding="ascii")
     assert (done.returncode, done.stderr) == (0, "")
     assert "\\u03b3 I" in done.stdout
 
