@@ -34,11 +34,11 @@ from stepsize_opt import (
 from stepsize_validation.properties.exact import (
     Rational,
     combine,
-    definiteness,
     inner,
     inverse,
+    is_positive_definite,
     is_positive_semidefinite,
-    log,
+    log_det,
     product,
     second_moment,
     transpose,
@@ -260,20 +260,12 @@ def _(law: Law, M: Rational) -> Rational:
 # ---------------------------------------------------------------- the kinds of files
 
 
-def _is_positive(A: Rational) -> bool:
-    return definiteness(A).det > 0
-
-
-def _exceeds_inverse(X: Rational, M: Rational, t: Fraction) -> bool:
-    """X ⪰ tM⁻¹, that is MXM ⪰ tM."""
-    return is_positive_semidefinite(combine((1, product(product(M, X), M)), (-t, M)))
-
-
 def _has_value(X: Rational, M: Rational | None, value: Fraction) -> bool:
-    """log det X ≥ value, or X ⪰ tM⁻¹ with t = value > 0."""
+    """log det X ≥ value, or X ⪰ tM⁻¹, that is MXM ⪰ tM, with t = value > 0."""
     if M is None:
-        return _is_positive(X) and log(definiteness(X).det) >= Decimal(float(value))
-    return value > 0 and _is_positive(M) and _exceeds_inverse(X, M, value)
+        return is_positive_definite(X) and log_det(X) >= Decimal(float(value))
+    above = combine((1, product(product(M, X), M)), (-value, M))
+    return value > 0 and is_positive_definite(M) and is_positive_semidefinite(above)
 
 
 def _between(A: Rational, B: Rational) -> Rational:
@@ -286,7 +278,7 @@ def _problem(document: Plain) -> tuple[Rational, Rational, Rational | None, Frac
     L = _symmetric(document["L"])
     D = _symmetric(document["D"], len(L))
     M = None if document["M"] is None else _symmetric(document["M"], len(L))
-    _need(_is_positive(L) and (M is None or _is_positive(M)))
+    _need(is_positive_definite(L) and (M is None or is_positive_definite(M)))
     return L, D, M, _number(document["lower"])
 
 
@@ -309,7 +301,7 @@ def _judge_node(document: Plain) -> bool:
 def _judge_limit(document: Plain) -> bool:
     L, D, M, lower = _problem(document)
     below = is_positive_semidefinite(combine((1, L), (-1, _between(L, D))))
-    attained = _is_positive(D) and below and inner(L, D) <= _number(document["k"])
+    attained = is_positive_definite(D) and below and inner(L, D) <= _number(document["k"])
     if document["momentum"]:
         return attained and lower > 0 and _has_value(_between(D, L), M, lower**2)
     return attained and _has_value(D, M, lower)
@@ -322,7 +314,7 @@ def _judge_method(document: Plain) -> bool:
     holds = (
         all(0 < x <= 1 for x in h)
         and sum(h) <= _number(document["k"])
-        and _is_positive(D)
+        and is_positive_definite(D)
         and is_positive_semidefinite(combine((1, _identity(len(L))), (-1, gram)))
         and is_positive_semidefinite(combine((1, weighted(A, h)), (-1, D)))
     )
