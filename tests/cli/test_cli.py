@@ -1,12 +1,15 @@
-"""The commands called in this process: options, output, files, exit codes."""
+"""The commands: options, output, files, exit codes, and as processes Ctrl-C, closed pipes and the terminal."""
 
 from __future__ import annotations
 
 import json
 import math
 import os
+import pty
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -27,17 +30,42 @@ from stepsize_opt import (
     optimal_stepsize,
 )
 from stepsize_opt.results import StepsizeResult
+from stepsize_solvers.numerics.progress import Progress
+from stepsize_solvers.programs import Status
 from stepsize_solvers.registry import Availability
 from stepsize_validation.cli.root import main
 
-L = random_smoothness(4, 20.0, 0)  # what the fixture ``matrix`` saves
+L = random_smoothness(4, 20.0, 0)
 M = 0.5 * L
 SKETCH = ["--sketch", "randk:2"]
+TARGETS: dict[str, Any] = {"epsilon2": 1e-2, "initial_gap": 1.0, "delta_inf": 0.2}
+TARGET = ["--epsilon2", "1e-2", "--initial-gap", "1", "--delta-inf", "0.2"]
 CLIENTS = ["solve-distributed", "--data", "breast_cancer", "--clients", "2", *SKETCH]
+DISTRIBUTED = ["solve-distributed", "--sketch", "randk:1"]
 RIDGE = ["--data", "breast_cancer", "--penalty", "ridge", "--reg", "0.1", "--sketch", "randk:8"]
+COMPARE = ["compare", "{L}", *SKETCH]
 PLAN = ["--epsilon2", "1e-2", "--initial-gap", "1"]
 
+COMMAND = [sys.executable, "-m", "stepsize_validation.cli"]
+
 Captured = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def matrix(tmp_path: Path) -> str:
+    """The name of the file of L."""
+    np.save(tmp_path / "L.npy", L)
+    return str(tmp_path / "L.npy")
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[str]:
+    """The matrices of three clients in different formats."""
+    first, second, third = random_clients(4, 3, 1)
+    np.save(tmp_path / "a.npy", first)
+    np.savetxt(tmp_path / "b.csv", second, delimiter=",", fmt="%.17g")
+    sparse.save_npz(tmp_path / "c.npz", sparse.csr_array(third))
+    return [str(tmp_path / name) for name in ("a.npy", "b.csv", "c.npz")]
 
 
 def answer(capsys: Captured, *words: str, code: int = 0) -> Any:
@@ -104,33 +132,29 @@ def test_verbose_shows_the_solver_and_leaves_the_output_alone(
     assert float(shown.err.split()[-2]) == pytest.approx(log_det / 4, abs=1e-9)
     if solver == "native":
         assert float(shown.err.splitlines()[-2].split()[1]) == pytest.approx(log_det / 4, abs=1e-6)
-
-
-def test_the_log_of_clients_ends_at_the_K_of_the_result(capfd: pytest.CaptureFixture[str]) -> None:
-    words = [*CLIENTS, "--structure", "diagonal", "--initial-gap", "1", "--delta-inf", "0", "-v", "--json"]
-    assert main(words) == 0
-    shown = capfd.readouterr()
-    assert f"proved K = {json.loads(shown.out)['K']}, gap" in shown.err.splitlines()[-1]
+        assert main([*CLIENTS, "--structure", "diagonal", *TARGET, "-v", "--json"]) == 0
+        shown = capfd.readouterr()
+        assert f"proved K = {json.loads(shown.out)['K']}, gap" in shown.err.splitlines()[-1]
 
 
 READERS = {
-    ".npz": lambda path: StepsizeResult.load(path).D,
-    ".json": lambda path: np.array(json.loads(path.read_text())["D"]),
-    ".npy": np.load,
-    ".csv": lambda path: np.loadtxt(path, delimiter=","),
+    "npz": lambda path: StepsizeResult.load(path).D,
+    "json": lambda path: np.array(json.loads(path.read_text())["D"]),
+    "npy": np.load,
+    "csv": lambda path: np.loadtxt(path, delimiter=","),
 }
 
 
-@pytest.mark.parametrize("suffix", READERS)
-def test_output_files_hold_the_feasible_matrix(matrix: str, suffix: str, tmp_path: Path) -> None:
-    target = tmp_path / f"D{suffix}"
-    assert main(["solve", matrix, *SKETCH, "-q", "-o", str(target)]) == 0
-    np.testing.assert_array_equal(READERS[suffix](target), optimal_stepsize(L, RandK(4, 2)).D)
-
-
-def test_a_data_set_and_a_share_of_its_coordinates(capsys: Captured) -> None:
-    summary = answer(capsys, "solve", "--data", "breast_cancer", "--reg", "0.1", "--sketch", "randk:25%")
-    assert (summary["d"], summary["sketch"]) == (30, "randk:8")
+def test_output_files_hold_the_feasible_matrix(matrix: str, tmp_path: Path, capsys: Captured) -> None:
+    for name, read in READERS.items():
+        target = tmp_path / f"D.{name}"
+        assert main(["solve", matrix, *SKETCH, "-q", "-o", str(target)]) == 0
+        np.testing.assert_array_equal(read(target), optimal_stepsize(L, RandK(4, 2)).D)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    (tmp_path / "device.npz").symlink_to(pipe)
+    assert main(["solve", matrix, *SKETCH, "-o", str(tmp_path / "device.npz"), "-q"]) == 2
+    assert "is not a regular file" in capsys.readouterr().err and pipe.is_fifo()
 
 
 @pytest.mark.parametrize("text", ["\ufeff2,0\n0,1\n", "x,y\n2,0\n0,1\n", "0,1\n2,0\n0,1\n"])
@@ -167,29 +191,7 @@ def test_help_has_examples_and_80_columns(words: list[str], monkeypatch: pytest.
     assert shown.startswith("stepsize-opt 1.") if words == ["--version"] else "examples:" in shown
 
 
-def test_a_device_is_not_replaced(matrix: str, tmp_path: Path, capsys: Captured) -> None:
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    (tmp_path / "D.npz").symlink_to(pipe)
-    assert main(["solve", matrix, *SKETCH, "-o", str(tmp_path / "D.npz"), "-q"]) == 2
-    assert "is not a regular file" in capsys.readouterr().err and pipe.is_fifo()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("solver", ["sdpa", "cvxopt", "scs"])
-def test_standard_output_is_pure_json_whatever_the_solver_prints(matrix: str, solver: str) -> None:
-    """Native libraries write to the process's output, below Python: seen only from outside the process."""
-    command = [sys.executable, "-m", "stepsize_validation.cli", "solve", matrix, *SKETCH, "--json", "--solver", solver]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert json.loads(done.stdout)["solver_stats"]["solver_name"] == solver
-
-
 # ---------------------------------------------------------------- exit codes
-
-
-def test_an_answer_above_the_tolerance_has_its_own_exit_code(matrix: str, capsys: Captured) -> None:
-    assert main(["solve", matrix, *SKETCH, "--tol", "1e-17"]) == 1
-    assert "optimal_inaccurate" in capsys.readouterr().out
 
 
 # One mistake for each kind of check that the command line makes itself; the library's checks have their own tests.
@@ -211,6 +213,13 @@ def test_an_answer_above_the_tolerance_has_its_own_exit_code(matrix: str, capsys
         (["solve", "{L}", *SKETCH, "--tol", "-1"], "--tol"),
         (["solve", "{L}", *SKETCH, "--jobs", "0"], "--jobs"),
         ([*CLIENTS, "--delta-inf", "-1e-9"], "--delta-inf"),
+        ([*DISTRIBUTED, "{L}", "{L}", *["--sketch", "randk:1"] * 2, *TARGET], "sketch"),
+        ([*DISTRIBUTED, "{L}", *TARGET[:4]], "--delta-inf"),
+        ([*DISTRIBUTED, "{L}", "--clients", "2", *TARGET], "--clients"),
+        ([*DISTRIBUTED, "{L}", "--data", "digits"], "--data"),
+        (DISTRIBUTED, "--data"),
+        ([*DISTRIBUTED, "--data", "digits"], "--clients"),
+        ([*DISTRIBUTED, "{L}", *TARGET, "-o", "D.txt"], "--output D.txt"),
         (["certify", "{D}", "{L}"], "--sketch"),
         (["compare", *RIDGE, "--goal", "linear", "--strong-convexity", "0.2"], "--strong-convexity"),
         (["plan", "{L}", "--initial-gap", "1"], "--epsilon2"),
@@ -277,46 +286,37 @@ def test_certify_the_optimum_and_its_double(matrix: str, tmp_path: Path, capsys:
     assert not report["feasible"] and report["gap"] == "inf"
     assert report["largest_scale"] == pytest.approx(0.5, abs=1e-6)
 
-
-@pytest.mark.parametrize(
-    ("D", "said"),
-    [
-        (np.diag([0.5, 0.25]), "not proved (margin"),  # on the boundary
-        (np.diag([0.6, 0.25]), "no (margin"),
-        (-np.eye(2), "D is not positive definite"),
-    ],
-)
-def test_certify_answers_no_only_where_D_is_infeasible(
-    D: np.ndarray, said: str, tmp_path: Path, capsys: Captured
-) -> None:
-    np.save(tmp_path / "L.npy", np.diag([2.0, 4.0]))
-    np.save(tmp_path / "D.npy", D)
-    assert main(["certify", str(tmp_path / "D.npy"), str(tmp_path / "L.npy"), "--sketch", "identity"]) == 1
-    assert said in capsys.readouterr().out
-
-
-def test_certify_takes_a_direction_and_a_sketch_without_a_text_form_from_the_file(matrix: str, tmp_path: Path) -> None:
+    # Only a D that is infeasible for certain is answered with no; on the boundary it is not proved.
+    np.save(saved, -np.eye(4))
+    assert main(["certify", saved, matrix, *SKETCH]) == 1
+    assert "D is not positive definite" in capsys.readouterr().out
+    np.save(matrix, np.diag([2.0, 4.0, 4.0, 4.0]))
+    for first, said in ((0.5, "not proved (margin"), (0.6, "no (margin")):
+        np.save(saved, np.diag([first, 0.25, 0.25, 0.25]))
+        assert main(["certify", saved, matrix, "--sketch", "identity"]) == 1
+        assert said in capsys.readouterr().out
+    # A file has a direction, and a sketch without a text form.
     sketch = DiagonalSketch([[2.0, 0.0, 2.0, 0.0], [0.0, 2.0, 0.0, 2.0]], [0.5, 0.5])
-    path = optimal_stepsize(L, sketch, structure=Direction(L)).save(tmp_path / "W.npz")
-    assert main(["certify", str(path), matrix, "-q"]) == 0
-    assert main(["certify", str(path), matrix, "--structure", "full", "--solve", "-q"]) == 1
+    np.save(matrix, L)
+    path = str(optimal_stepsize(L, sketch, structure=Direction(L)).save(tmp_path / "W.npz"))
+    assert main(["certify", path, matrix, "-q"]) == 0
+    assert main(["certify", path, matrix, "--structure", "full", "--solve", "-q"]) == 1
+    # An answer above the tolerance has its own exit code.
+    assert main(["solve", matrix, *SKETCH, "--tol", "1e-17"]) == 1
+    assert "optimal_inaccurate" in capsys.readouterr().out
 
 
 # ---------------------------------------------------------------- the other commands
 
 
-def test_compare(matrix: str, capsys: Captured) -> None:
-    assert main(["compare", matrix, *SKETCH]) == 0
-    assert "γ L⁻¹" in capsys.readouterr().out
+def test_compare_and_data_sets(matrix: str, capsys: Captured) -> None:
     assert len(answer(capsys, "compare", matrix, *SKETCH)) == 7
-    assert main(["compare", matrix, *SKETCH, "--goal", "linear", "--strong-convexity", "0.001"]) == 0
-    assert "t with H ⪰ t²𝒫(M⁻¹)" in capsys.readouterr().out
-
-
-def test_linear_with_a_ridge_needs_no_M(capsys: Captured) -> None:
-    left_out = answer(capsys, "compare", *RIDGE, "--goal", "linear")
-    given = answer(capsys, "compare", *RIDGE, "--goal", "linear", "--strong-convexity", "0.1")
+    left_out, given = (
+        answer(capsys, "compare", *RIDGE, "--goal", "linear", *M) for M in ([], ["--strong-convexity", "0.1"])
+    )
     assert [row["rate"] for row in given] == [row["rate"] for row in left_out]
+    summary = answer(capsys, "solve", "--data", "breast_cancer", "--reg", "0.1", "--sketch", "randk:25%")
+    assert (summary["d"], summary["sketch"]) == (30, "randk:8")
 
 
 def test_plan(tmp_path: Path, capsys: Captured) -> None:
@@ -363,52 +363,33 @@ def test_demo(tmp_path: Path, capsys: Captured) -> None:
     # Equal matrices are one row, and run once: the L of this data set has a constant diagonal.
     assert [row["names"] for row in report["rows"] if "γ I" in row["names"]] == [["γ I", "γ diag⁻¹(L)"]]
     assert sum("γ I = γ diag⁻¹(L)" in line for line in lines) == 2 and len(report["rows"]) == 6
+    main(["demo", "--iterations", "50", "--seeds", "2"])
+    short = " ".join(capsys.readouterr().out.split())
+    assert short.startswith("After 150 floats f − f* is") and "γI to the end" in short
     for row in report["rows"]:
         assert ("theorem_1" in row) == ("optimal D of (3)" in row["names"])
         assert all(row[name]["verdict"] != "violated" for name in ("theorem_1", "descent_metric") if name in row)
         assert row["final_gap"] > 0.0
 
 
-def test_demo_of_a_run_that_is_too_short_to_gain(capsys: Captured) -> None:
-    assert main(["demo", "--iterations", "50", "--seeds", "2"]) == 0
-    text = " ".join(capsys.readouterr().out.split())
-    assert text.startswith("After 150 floats f − f* is") and "γI to the end" in text
-
-
 # ---------------------------------------------------------------- check
 
 
-def test_check_prints_every_claim_with_its_examples(capsys: Captured) -> None:
-    assert main(["check", "--examples", "3", "--sketch", "randk:2", "--size", "3"]) == 0
+def test_check_prints_every_claim_and_fails_where_one_is_false(
+    monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    words = ["check", "--sketch", "randk:2", "--size", "3", "--examples"]
+    assert main([*words, "3"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert all(line.startswith("holds") for line in lines)
     assert sum("Proposition 1" in line and "(3 pairs of D)" in line for line in lines) == 3
-
-
-def test_check_fails_where_a_claim_is_false(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
     monkeypatch.setattr(RandK, "expected_nonzeros", property(lambda self: 0.5))
-    assert main(["check", "--examples", "1", "--sketch", "randk:2", "--size", "3"]) == 1
+    assert main([*words, "1"]) == 1
     assert "FALSE  floats sent per round" in capsys.readouterr().out
 
 
 # ----------------------------------------------------------------
 # the command ``solve-distributed``: clients from matrix files and from a data set, sketches, exit codes, errors
-
-
-TARGETS: dict[str, Any] = {"epsilon2": 1e-2, "initial_gap": 1.0, "delta_inf": 0.2}
-GOAL = ["--epsilon2", "1e-2", "--initial-gap", "1", "--delta-inf", "0.2"]
-DATA = ["solve-distributed", "--data", "breast_cancer", "--clients", "3"]
-
-
-@pytest.fixture
-def files(tmp_path: Path) -> list[str]:
-    """The matrices of three clients in different formats."""
-    first, second, third = random_clients(4, 3, 1)
-    np.save(tmp_path / "a.npy", first)
-    np.savetxt(tmp_path / "b.csv", second, delimiter=",", fmt="%.17g")
-    sparse.save_npz(tmp_path / "c.npz", sparse.csr_array(third))
-    np.save(tmp_path / "small.npy", np.eye(2))
-    return [str(tmp_path / name) for name in ("a.npy", "b.csv", "c.npz")]
 
 
 SHARED = {"algorithm": "det-CGD2", "seeds": "shared", "goal": "descent"}
@@ -420,66 +401,141 @@ SHARED = {"algorithm": "det-CGD2", "seeds": "shared", "goal": "descent"}
     ids=["one sketch", "shared seeds", "sketches"],
 )
 def test_matrix_files_give_the_answer_of_the_library(
-    texts: list[str], options: dict[str, Any], files: list[str], capsys: pytest.CaptureFixture[str]
+    texts: list[str], options: dict[str, Any], files: list[str], capsys: Captured
 ) -> None:
     sketches = [word for text in texts for word in ("--sketch", text)]
     choice = [word for name, value in options.items() for word in (f"--{name}", value)]
-    assert main(["solve-distributed", *files, *sketches, *choice, *GOAL, "--json"]) == 0
-    summary = json.loads(capsys.readouterr().out)
+    summary = answer(capsys, "solve-distributed", *files, *sketches, *choice, *TARGET)
     laws = [RandK(4, 1)] * 3 if len(texts) == 1 else [RandK(4, 1), RandK(4, 2), Identity(4)]
     expected = optimal_distributed_stepsize(random_clients(4, 3, 1), laws, **TARGETS, **options)
     assert summary["clients"] == 3 and summary["K"] == expected.K and summary["rate"] == expected.rate
     assert all(summary[name] == value for name, value in options.items())
-    assert main(["solve-distributed", *files, *sketches, *GOAL, "--compare", "--json"]) == 0
-    rows = json.loads(capsys.readouterr().out)
+    rows = answer(capsys, "solve-distributed", *files, *sketches, *TARGET, "--compare")
     assert any(row["seeds"] == "shared" for row in rows) is (len(texts) == 1)
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["{a}", "{b}", *["--sketch", "randk:1"] * 3, *GOAL], "sketch"),
-        (["{a}", "{small}", "--sketch", "randk:1", *GOAL], "smoothness[1] is 2×2 but smoothness[0] is 4×4"),
-        (["{a}", "--sketch", "randk:1", *GOAL[:4]], "--delta-inf"),
-        (["{a}", "--sketch", "randk:1", "--clients", "2", *GOAL], "--clients"),
-        (["{a}", "--sketch", "randk:1", "--data", "digits"], "--data"),
-        (["--sketch", "randk:1"], "--data"),
-        (["--data", "digits", "--sketch", "randk:1"], "--clients"),
-        (["{a}", "{b}", "--sketch", "randk:9", *GOAL], "k must be"),
-        (["{a}", "{b}", "--sketch", "randk:1", *GOAL, "-o", "D.txt"], "--output D.txt"),
-    ],
-)
-def test_a_mistake_gets_one_line(
-    words: list[str], message: str, files: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    places = {"a": files[0], "b": files[1], "small": files[0].replace("a.npy", "small.npy")}
-    assert main(["solve-distributed", *(word.format(**places) for word in words)]) == 2
-    error = capsys.readouterr().err
-    assert message in error and error.count("\n") == 1
-
-
-def test_a_data_set_shared_by_clients(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    pytest.importorskip("sklearn")
-    quick = [*DATA, "--sketch", "randk:5", "--structure", "scalar", "--initial-gap", "0.5", "--delta-inf", "0.1"]
-    out = tmp_path / "D.csv"
-    assert main([*quick, "--json", "-o", str(out)]) == 0
-    summary = json.loads(capsys.readouterr().out)
-    assert summary["clients"] == 3
+def test_a_data_set_shared_by_clients(capsys: Captured, tmp_path: Path) -> None:
+    quick, out = [*CLIENTS, "--structure", "scalar", "--initial-gap", "0.5", "--delta-inf", "0.1"], tmp_path / "D.csv"
+    summary = answer(capsys, *quick, "-o", str(out))
+    assert summary["clients"] == 2
     np.testing.assert_allclose(np.linalg.slogdet(np.loadtxt(out, delimiter=","))[1] / 30, math.log(summary["rate"]))
     assert main([*quick, "--iterations", "1"]) == 1
     assert "infeasible" in capsys.readouterr().out
     assert main([*quick, "-q"]) == 0 and capsys.readouterr().out == ""
 
 
+# ----------------------------------------------------------------
+# the command as a process: Ctrl-C at any moment, pipes that close, progress on a terminal of 80 columns
+
+
+def process(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, check=False, **options)
+
+
 @pytest.mark.slow
-def test_the_paper_s_setting_on_embedded_data(capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("sklearn")
-    words = ["solve-distributed", "--data", "breast_cancer", "--clients", "10", "--sketch", "randk:1", "--compare"]
-    assert main([*words, "--json"]) == 0
-    rows = json.loads(capsys.readouterr().out)
-    K = {(row["method"], row["stepsize"]): row["rounds"] for row in rows if row["seeds"] == "independent"}
-    assert all(row["status"] in ("formula", "optimal") and (row["gap"] or 0.0) <= 1e-6 for row in rows)
-    assert K["DCGD", "scalar"] >= K["DCGD-mat", "scalar"] >= K["D-det-CGD1", "diagonal"] >= K["D-det-CGD1", "full"]
-    assert K["D-det-CGD1", "diagonal"] == K["D-det-CGD2", "diagonal"]  # diagonal matrices commute
-    assert K["D-det-CGD2", "diagonal"] >= K["D-det-CGD2", "full"]
-    assert all(row["floats"] == 10 * row["rounds"] for row in rows)  # one float a client and round
+@pytest.mark.parametrize("words", [["plan", "{L}", *PLAN], ["certify", "{D}", "{L}", *SKETCH, "--solve"], COMPARE])
+def test_interrupt_of_one_solve_of_several(
+    words: list[str], matrix: str, tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A solver returns its best D so far; a command that makes several such calls ends."""
+    np.save(tmp_path / "D.npy", 1e-3 * np.eye(4))
+    run = Progress.run
+    monkeypatch.setattr(Progress, "run", lambda self, method: (run(self, method), Status.INTERRUPTED)[1])
+    command = [word.format(L=matrix, D=tmp_path / "D.npy") for word in words]
+    assert main([*command, "--tol", "1e-17", "-q"]) == 130
+    assert capsys.readouterr().err == "interrupted\n"
+
+
+def _workers(pid: int) -> int:
+    """Processes that have been started from this one, but for the tracker of shared resources."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    lines = [Path(f"/proc/{child}/cmdline").read_text() for child in children if Path(f"/proc/{child}").exists()]
+    return sum("resource_tracker" not in line for line in lines)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["solve", "reproduce"])
+def test_interrupt_while_other_processes_work(command: str, tmp_path) -> None:
+    """A terminal sends Ctrl-C to all processes of the command; only the first says something, and none stays."""
+    blocks = [random_smoothness(40, 20.0, seed) for seed in range(120)]
+    sparse.save_npz(tmp_path / "L.npz", sparse.csr_array(sparse.block_diag(blocks)))
+    solve = ["solve", str(tmp_path / "L.npz"), "--sketch", "randk:10%", "--jobs", "2"]
+    arguments = solve if command == "solve" else ["reproduce", "a", "--quick", "-q", "-o", str(tmp_path / "out")]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen([*COMMAND, *arguments], start_new_session=True, **pipes) as started:
+        while started.poll() is None and _workers(started.pid) < 2:
+            time.sleep(0.05)
+        time.sleep(0.3)  # some way into what they import
+        os.killpg(started.pid, signal.SIGINT)
+        out, err = started.communicate(timeout=60)
+        assert (started.returncode, out, err) == (130, "", "interrupted\n")
+        with pytest.raises(ProcessLookupError):
+            for _ in range(100):  # the last of them may take a moment
+                os.killpg(started.pid, 0)
+                time.sleep(0.1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("solver", ["sdpa", "cvxopt", "scs"])
+def test_standard_output_is_pure_json_whatever_the_solver_prints(matrix: str, solver: str) -> None:
+    """Native libraries write to the process's output, below Python: seen only from outside the process."""
+    done = process([*COMMAND, "solve", matrix, *SKETCH, "--json", "--solver", solver])
+    assert json.loads(done.stdout)["solver_stats"]["solver_name"] == solver
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "streams", "code"),
+    [
+        ("--help", "| true", 0),  # the reader is gone before the first line is written
+        ("doctor --json", "| true", 0),
+        ("compare {L} --sketch randk:2", "| true", 0),
+        # What is written to closed streams is lost; an error does not end up among the results.
+        ("solve {L} --sketch randk:2 -v", "<&- >&- 2>&-", 0),
+        ("solve {L} --sketch randk:9 -v", "2>&-", 2),
+    ],
+)
+def test_closed_pipes_and_streams_are_no_error(words: str, streams: str, code: int, matrix: str) -> None:
+    command = " ".join([*COMMAND, words.format(L=matrix), streams])
+    done = process(["bash", "-o", "pipefail", "-c", command])
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", "")
+
+
+@pytest.mark.slow
+def test_letters_that_an_encoding_lacks_are_written_by_their_numbers(matrix: str) -> None:
+    words = ["compare", matrix, *SKETCH]
+    done = process([*COMMAND, *words], env={**os.environ, "PYTHONIOENCODING": "ascii"}, encoding="ascii")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "\\u03b3 I" in done.stdout
+
+
+def on_terminal(arguments: list[str], kind: str) -> str:
+    """What a terminal of 80 columns shows of a command."""
+    leader, follower = pty.openpty()
+    environment = {**os.environ, "COLUMNS": "80", "TERM": kind}
+    streams = {"stdin": follower, "stdout": follower, "stderr": follower}
+    started = subprocess.Popen([*COMMAND, *arguments], **streams, env=environment)
+    os.close(follower)
+    shown = b""
+    try:
+        while part := os.read(leader, 65536):
+            shown += part
+    except OSError:  # the other end is closed
+        pass
+    os.close(leader)
+    assert started.wait() == 0
+    return shown.decode()
+
+
+@pytest.mark.slow
+def test_the_spinner_leaves_nothing_behind() -> None:
+    """The spinner's line is erased before the table is printed; a terminal that cannot erase has no spinner."""
+    words = ["solve-distributed", "--data", "breast_cancer", "--clients", "2", "--sketch", "randk:1"]
+    words += ["--initial-gap", "1", "--delta-inf", "0", "--compare"]
+    spinner, _, table = on_terminal(words, "xterm").rpartition("\x1b[2K")
+    assert "D-det-CGD2, full D, independent seeds" in spinner, "there was a spinner with the name of the row"
+    lines = table.splitlines()
+    assert lines[0].startswith("Stepsizes for 2 clients"), "the spinner is erased before the table begins"
+    assert len(lines) >= 10
+    assert all(len(line) <= 80 and "\x1b" not in line for line in lines)
+    assert on_terminal(words, "dumb").splitlines() == lines

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -16,7 +16,7 @@ import pytest
 from shared.small_data import correlated_data, small_data
 from stepsize_opt import Feedback, RandK
 from stepsize_opt.problems import Federated, Quadratic
-from stepsize_solvers.programs import Matrix, Vector
+from stepsize_solvers.programs import Matrix
 from stepsize_validation.data import (
     Dataset,
     federated_logistic,
@@ -40,9 +40,6 @@ def test_rand_one_compares_the_optima_with_the_papers_choices() -> None:
     # Rand-1: the optimum of det-CGD2 is the diagonal stepsize.
     assert choices["det-CGD2, optimal"].rate == pytest.approx(choices["det-CGD1, γ₁ diag⁻¹(L)"].rate, rel=1e-9)
     assert choices["CGD"].rate <= choices["CGD-mat"].rate
-
-
-def test_table_1_is_written_for_a_small_d() -> None:
     table = rand_one.table_1(correlated_data(), Plan())["table 1"]
     assert set(table.loc[table["differs"], "row"]) >= {2, 8}
     assert rand_one.table_1(small_data(d=31), Plan()) == {}
@@ -158,20 +155,6 @@ def test_curves_begin_after_the_setup_and_those_of_feedback_never_rise(tables: d
     assert set(tables["curves"].dropna(subset="bound")["method"]) == set(PROVED)
 
 
-def test_the_metric_of_L_lowers_the_condition_number(tables: dict[str, Any]) -> None:
-    found = tables["conditions"].iloc[0]
-    assert 1.0 <= found["L"] < found["coordinates"] and found[["shuffled", "label"]].min() >= 1.0
-
-
-def test_the_clients_share_one_objective() -> None:
-    data = load_dataset("breast_cancer").rows(np.arange(500))
-    f, X = logistic_regression(data, 1e-3, "ridge"), np.random.default_rng(0).standard_normal((3, 30))
-    for n, kind in ((10, "shuffled"), (100, "label")):
-        clients = federated_logistic(split(data, n, np.random.default_rng(1), kind), 1e-3, "ridge")
-        np.testing.assert_allclose(clients.value(X), f.value(X), rtol=1e-12)
-        np.testing.assert_allclose(clients.gradient(X), f.gradient(X), rtol=1e-9, atol=1e-12)
-
-
 def test_feedback_counts_indices_and_stays_within_the_budget_after_the_setup() -> None:
     f, problem = federated_logistic(split(DATA, 3, np.random.default_rng(0)), 1e-2, "ridge"), problem_of(DATA)
     entry = problem.feedback("feedback", f, Feedback(f.smoothness(), 2, clients=3))
@@ -181,14 +164,13 @@ def test_feedback_counts_indices_and_stays_within_the_budget_after_the_setup() -
     assert entry.setup == 21.0 and entry.floats(math.inf) == 21.0 + entry.trace.floats[0]
 
 
-def test_the_low_rank_bound_lies_above_L() -> None:
+def test_the_metric_of_L_and_floats_that_a_guarantee_needs(tables: dict[str, Any]) -> None:
+    found = tables["conditions"].iloc[0]
+    assert 1.0 <= found["L"] < found["coordinates"] and found[["shuffled", "label"]].min() >= 1.0
     L = problem_of(DATA).L
     bound = versus.low_rank_bound(L)
     gap = bound.U @ bound.U.T + bound.shift[0] * np.eye(len(L)) - L
     assert np.linalg.eigvalsh(gap)[0] > -1e-12 and bound.U.shape == (6, 4)
-
-
-def test_floats_that_a_guarantee_needs() -> None:
     entry = versus.Entry("proved", Trace(np.array([0.0, 3.0]), np.array([[7.0], [1.0]])), rate=0.5, factor=2.0)
     assert entry.guaranteed(1.0) == 12.0  # 2 · 7 · 2⁻⁴ < 1 < 2 · 7 · 2⁻³: four rounds of 3 floats
     assert entry.floats(1.0) == 3.0 and math.isnan(replace(entry, rate=0.0).guaranteed(1.0))
@@ -242,39 +224,20 @@ def after(points: Iterator[Matrix], rounds: int = ROUNDS) -> Matrix:
     return list(islice(points, rounds))[-1]
 
 
-def largest(v: Vector, k: int) -> Vector:
-    """Top-k by sorting."""
-    out = np.zeros_like(v)
-    kept = sorted(range(len(v)), key=lambda j: -abs(v[j]))[:k]
-    out[kept] = v[kept]
-    return out
-
-
-def plain_ef21(gamma: float, k: int) -> Vector:
-    x, remembered = START.copy(), [np.zeros(F.d) for _ in F.clients]
-    for _ in range(ROUNDS):
-        for i, client in enumerate(F.clients):
-            remembered[i] += largest(client.gradient(x[None])[0] - remembered[i], k)
-        x -= gamma * sum(remembered) / F.n
-    return x
-
-
-@pytest.mark.parametrize(("method", "plain"), [(baselines.ef21, plain_ef21)])
-def test_error_feedback_equals_a_loop_over_clients(
-    method: Callable[..., Iterator[Matrix]], plain: Callable[..., Vector]
-) -> None:
-    found = after(method(F.client_gradients, START, STEPSIZES, 2))
-    np.testing.assert_allclose(found, [plain(gamma, 2) for gamma in STEPSIZES], rtol=1e-10)
-
-
-def test_sending_everything_is_gradient_descent() -> None:
-    dense, rng = after(baselines.gradient_descent(F.gradient, START, STEPSIZES)), np.random.default_rng(0)
-    same = (
-        baselines.ef21(F.client_gradients, START, STEPSIZES, F.d),
-        baselines.power_sgd(F.gradient, START, STEPSIZES, min(baselines.power_sgd_shape(F.d)), rng),
-    )
-    for points in same:
-        np.testing.assert_allclose(after(points), dense, rtol=1e-10)
+def test_ef21_equals_a_loop_over_clients() -> None:
+    """Top-2 by sorting."""
+    expected = []
+    for gamma in STEPSIZES:
+        x, remembered = START.copy(), np.zeros((F.n, F.d))
+        for _ in range(ROUNDS):
+            for memory, client in zip(remembered, F.clients, strict=True):
+                change = client.gradient(x[None])[0] - memory
+                kept = sorted(range(F.d), key=lambda j, change=change: -abs(change[j]))[:2]
+                memory[kept] += change[kept]
+            x -= gamma * sum(remembered) / F.n
+        expected.append(x)
+    found = after(baselines.ef21(F.client_gradients, START, STEPSIZES, 2))
+    np.testing.assert_allclose(found, expected, rtol=1e-10)
 
 
 def test_power_sgd_of_rank_one_equals_clients_that_average_their_factors() -> None:
@@ -304,16 +267,12 @@ def test_nesterov_keeps_its_rate_on_a_quadratic_that_gradient_descent_does_not()
     assert f.value(after(baselines.gradient_descent(f.gradient, x, np.ones(1)), 300))[0] > start * kept**300
 
 
-def test_lbfgs_finds_the_minimum_and_lists_its_evaluations() -> None:
-    f = Quadratic(np.diag([1.0, 10.0, 100.0]), np.ones(3))
+def test_lbfgs_finds_the_minimum_and_is_newtons_method_in_the_metric_of_a_quadratic() -> None:
+    L = np.diag([1.0, 10.0, 100.0])
+    f = Quadratic(L, np.ones(3))
     points = baselines.lbfgs(f.value, f.gradient, np.zeros(3), 40)
     assert len(points) <= 40 and f.value(points[-1])[0] < 1e-10
     assert f.value(points[0])[0] < f.value(np.zeros((1, 3)))[0]
-
-
-def test_lbfgs_in_the_metric_of_a_quadratic_is_newtons_method() -> None:
-    L = np.diag([1.0, 10.0, 100.0])
-    f = Quadratic(L, np.ones(3))
     first = baselines.lbfgs(f.value, f.gradient, np.zeros(3), 10, L)
     assert min(f.value(point)[0] for point in first[:4]) < 1e-12
 
@@ -336,12 +295,6 @@ def test_scaffold_with_one_local_step_is_gradient_descent_and_its_controls_keep_
     np.testing.assert_allclose(F.gradient(far), 0.0, atol=1e-8)
 
 
-def test_floats_until_a_level() -> None:
-    floats, excess = np.array([0.0, 3.0, 6.0, 9.0]), np.array([1.0, 0.2, 0.5, 0.1])
-    assert [baselines.floats_until(floats, excess, level) for level in (1.0, 0.2, 0.1)] == [0.0, 3.0, 9.0]
-    assert baselines.floats_until(floats, excess, 0.05) == math.inf
-
-
 def test_a_trace_ends_when_one_stepsize_reaches_the_level_in_the_median_of_the_seeds() -> None:
     f, stepsizes = Quadratic(np.eye(1), np.zeros(1)), np.array([0.5, 0.25, 1e3])
     points = baselines.gradient_descent(f.gradient, np.ones(1), np.tile(stepsizes, 3))
@@ -351,12 +304,8 @@ def test_a_trace_ends_when_one_stepsize_reaches_the_level_in_the_median_of_the_s
     assert found.best(0.5 / 4**5) == 0
     short = baselines.trace(iter(points), f.value, np.ones(1), floats=2.0, budget=7.0, level=0.0)
     assert short.floats[-1] == 6.0 and short.best(0.0) != 2
-
-
-def test_a_stepsize_that_diverges_is_never_the_best() -> None:
-    for points in (
-        baselines.ef21(F.client_gradients, START, np.array([1e300, 0.5]), 2),
-        baselines.power_sgd(F.gradient, START, np.array([1e300, 0.5]), 1, np.random.default_rng(0)),
-    ):
-        found = baselines.trace(points, F.value, START, floats=1.0, budget=30.0, level=0.0)
-        assert found.best(1e-9) == 1
+    diverging = baselines.ef21(F.client_gradients, START, np.array([1e300, 0.5]), 2)
+    assert baselines.trace(diverging, F.value, START, floats=1.0, budget=30.0, level=0.0).best(1e-9) == 1
+    floats, excess = np.array([0.0, 3.0, 6.0, 9.0]), np.array([1.0, 0.2, 0.5, 0.1])
+    reached = [baselines.floats_until(floats, excess, level) for level in (1.0, 0.2, 0.1, 0.05)]
+    assert reached == [0.0, 3.0, 9.0, math.inf]

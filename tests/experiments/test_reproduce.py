@@ -185,13 +185,3 @@ def test_reproduce_command(
     assert f"tables and figures: {done.folder}" in out.out and "(d) first" in out.err
     assert main([*words, "-q"]) == 0
     assert capsys.readouterr() == ("", "")
-
-
-def test_a_missing_package_is_named_with_its_extra(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in [name for name in sys.modules if name.startswith("stepsize_validation.experiments")]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    assert main(["reproduce", "--quick", "-o", str(tmp_path)]) == 2
-    assert "pip install pandas" in capsys.readouterr().err

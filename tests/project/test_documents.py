@@ -14,6 +14,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import pytest
@@ -41,6 +42,17 @@ def test_no_python_block_is_left_out() -> None:
     assert fences == sum(len(blocks(path, "python")) for path in WITH_PYTHON)
 
 
+def printed(code: Any, names: dict[str, object]) -> str:
+    """Run code and return what it prints."""
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        exec(code, names)
+    return out.getvalue()
+
+
+def assert_alike(page: Path, code: str, found: str, shown: str) -> None:
+    assert alike(found, shown), f"{page.name} shows\n{shown}\nbut\n{code}\nprints\n{found}"
+
+
 @pytest.mark.parametrize(
     "path",
     [pytest.param(path, marks=[] if path == README else pytest.mark.slow, id=path.name) for path in WITH_PYTHON],
@@ -51,10 +63,8 @@ def test_python_blocks_run_and_print_what_is_shown(path: Path, tmp_path: Path, m
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": "document"}
     for code, shown in examples(path):
-        out = io.StringIO()
-        with contextlib.redirect_stdout(out):
-            exec(compile(code, str(path), "exec"), names)
-        assert not shown or alike(out.getvalue(), shown), f"{path.name} shows\n{shown}\nbut prints\n{out.getvalue()}"
+        found = printed(compile(code, str(path), "exec"), names)
+        assert_alike(path, code, found if shown else "", shown)
 
 
 def test_files_that_a_page_names_exist() -> None:
@@ -100,29 +110,14 @@ EVIDENCE = sorted(
 )
 STAMP = re.compile(r"# .+; version (\S+), commit [0-9a-f]{7,}, \w+ \w+, \d+ cores, .+, \d{4}-\d\d-\d\d(; torch \S+)?")
 # Measured before stamps had the machine: measure them again, then take them out of this list.
-OLD = {
-    "certificates.csv",
-    "conditions.csv",
-    "factors.csv",
-    "figure.csv",
-    "floats.csv",
-    "formulations.csv",
-    "full.csv",
-    "growth.csv",
-    "margins.csv",
-    "native.csv",
-    "results.jsonl",
-    "runs.csv",
-    "savings.csv",
-    "scale.csv",
-    "verdicts.csv",
-}
+OLD = """certificates conditions factors figure floats formulations full growth margins native results runs savings
+scale verdicts"""
 
 
 @pytest.mark.parametrize("path", EVIDENCE, ids=lambda path: path.name)
 def test_stored_results_have_a_stamp_of_this_version(path: Path, request: pytest.FixtureRequest) -> None:
     """Command, version, commit without changes, machine and date; ``stepsize_validation.origin`` writes it."""
-    request.applymarker(pytest.mark.xfail(path.name in OLD, reason="measured before", strict=True))
+    request.applymarker(pytest.mark.xfail(path.stem in OLD.split(), reason="measured before", strict=True))
     lines = path.read_text(encoding="utf-8").splitlines()
     stamps = [json.loads(lines[0])["origin"]] if path.suffix == ".jsonl" else [x for x in lines if x.startswith("# ")]
     found = [STAMP.fullmatch(stamp) for stamp in stamps]
@@ -150,11 +145,10 @@ def test_commands_print_what_is_shown(path: Path, tmp_path: Path, monkeypatch: p
         command, _, word = command.removeprefix("$ ").partition(" | grep ")
         program, *arguments = shlex.split(command)
         assert program == "stepsize-opt"
-        out = io.StringIO()
-        with contextlib.redirect_stdout(out):
+        with contextlib.redirect_stdout(io.StringIO()) as out:
             assert main(arguments) == 0
-        printed = "\n".join(line for line in out.getvalue().splitlines() if word in line)
-        assert alike(printed, shown), f"{command} shows\n{shown}\nbut prints\n{printed}"
+        found = "\n".join(line for line in out.getvalue().splitlines() if word in line)
+        assert_alike(path, command, found, shown)
 
 
 @pytest.mark.slow
@@ -164,16 +158,14 @@ def test_cells_of_a_notebook_print_what_is_shown(path: Path, tmp_path: Path, mon
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": "notebook"}
     for code, shown in cells(path):
-        out = io.StringIO()
         *body, last = ast.parse(code).body
-        with contextlib.redirect_stdout(out):
-            exec(compile(ast.Module(body, []), path.name, "exec"), names)
-            if isinstance(last, ast.Expr):
-                value = eval(compile(ast.Expression(last.value), path.name, "eval"), names)
-                print("" if value is None or code.endswith(";") else repr(value))
-            else:
-                exec(compile(ast.Module([last], []), path.name, "exec"), names)
-        assert alike(out.getvalue(), shown), f"{path.name} shows\n{shown}\nbut prints\n{out.getvalue()}"
+        if isinstance(last, ast.Expr):  # a notebook shows its value
+            hidden = "" if code.endswith(";") else "print(repr(_) if _ is not None else '')"
+            last, body = ast.parse(hidden).body, [*body, *ast.parse(f"_ = {ast.unparse(last)}").body]
+        else:
+            last = [last]
+        found = printed(compile(ast.Module([*body, *last], []), path.name, "exec"), names)
+        assert_alike(path, code, found, shown)
     matplotlib.pyplot.close("all")
 
 
@@ -222,20 +214,12 @@ def _public_names(package: str) -> set[str]:
     return set(ast.literal_eval(listed[1]) if listed else re.findall(r"\b(\w+) as \1\b", text))
 
 
+API = """stepsize_opt stepsize_opt.results stepsize_opt.problems stepsize_opt.smoothness stepsize_opt.torch
+stepsize_opt.flower stepsize_validation stepsize_validation.data"""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "package",
-    [
-        "stepsize_opt",
-        "stepsize_opt.results",
-        "stepsize_opt.problems",
-        "stepsize_opt.smoothness",
-        "stepsize_opt.torch",
-        "stepsize_opt.flower",
-        "stepsize_validation",
-        "stepsize_validation.data",
-    ],
-)
+@pytest.mark.parametrize("package", API.split())
 def test_the_api_reference_lists_exactly_the_public_names(package: str, site: Path) -> None:
     pages = "".join(page.read_text(encoding="utf-8") for page in (site / "api").glob("*.html"))
     assert set(re.findall(rf'<dt [^>]*id="{re.escape(package)}\.(\w+)"', pages)) == _public_names(package)

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import runpy
-import sys
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
-from types import ModuleType
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
-from shared.moments import listed, second_moment, variance
+from shared.moments import second_moment, variance
 from shared.small_data import small_data
 from shared.unreduced import optimal_unreduced
 from stepsize_opt import (
@@ -44,6 +42,7 @@ from stepsize_opt.sketches.base import plain_sketch, sketch_of_plain
 from stepsize_opt.verify import verify
 from stepsize_validation import check_rate, distributed_lambda, run
 from stepsize_validation.data import federated_logistic, logistic_regression, random_smoothness, split
+from stepsize_validation.properties import check_sketch
 from stepsize_validation.properties.exact import (
     combine,
     descent_metric,
@@ -56,23 +55,15 @@ from stepsize_validation.properties.exact import (
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 
 
-def load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses look their annotations up there
-    spec.loader.exec_module(module)
-    return module
+def example(name: str) -> Any:
+    """A class of the examples of docs/contributing.md, which belongs to no package."""
+    file = {"OwnSubspace": "own_method", "OneBlock": "own_sketch", "Weighted": "own_goal"}[name]
+    return runpy.run_path(str(EXAMPLES / f"{file}.py"))[name]
 
 
-@pytest.fixture(scope="module")
-def own_method() -> Method:
-    return load("own_method").OwnSubspace()
-
-
-@pytest.fixture(scope="module")
-def own_sketch() -> Any:
-    return load("own_sketch").OneBlock
+OWN_METHOD: Method = example("OwnSubspace")()
+OneBlock: Any = example("OneBlock")
+Weighted: Any = example("Weighted")
 
 
 def assert_proved_optimal(
@@ -87,30 +78,30 @@ def assert_proved_optimal(
 
 
 @pytest.mark.parametrize("k", [1, 2, 4])
-def test_a_method_from_outside_is_solved_and_certified(own_method: Method, k: int) -> None:
+def test_a_method_from_outside_is_solved_and_certified(k: int) -> None:
     L, sketch = random_smoothness(np.random.default_rng(k), 5, 1e4), RandK(5, k)
     result = optimal_stepsize(L, sketch, algorithm="OWN-subspace")
     assert result.algorithm == "own-subspace"
-    assert_proved_optimal(result, L, sketch, own_method, gap=1e-9)
+    assert_proved_optimal(result, L, sketch, OWN_METHOD, gap=1e-9)
     np.testing.assert_allclose(result.D, k / 5 * np.linalg.inv(L), rtol=1e-8)
-    diagonal = optimal_stepsize(L, sketch, algorithm=own_method, structure="diagonal")
-    assert diagonal.status == "optimal" and satisfies_condition(diagonal.D, L, sketch, own_method)
+    diagonal = optimal_stepsize(L, sketch, algorithm=OWN_METHOD, structure="diagonal")
+    assert diagonal.status == "optimal" and satisfies_condition(diagonal.D, L, sketch, OWN_METHOD)
     assert diagonal.rate < result.rate
 
 
-def test_formulas_of_a_method_from_outside_by_enumeration(own_method: Method) -> None:
+def test_formulas_of_a_method_from_outside_by_enumeration() -> None:
     rng = np.random.default_rng(0)
     L, D, sketch = random_smoothness(rng, 4, 10.0), random_smoothness(rng, 4, 10.0), RandK(4, 2)
     weights, diagonals = sketch.support()
-    factors = own_method.factors(D, lambda: L)
+    factors = OWN_METHOD.factors(D, lambda: L)
     G = (factors.left * diagonals[:, None, :]) @ factors.right
     np.testing.assert_allclose(np.tensordot(weights, G, axes=1), D, rtol=1e-10)
     T = np.tensordot(weights, G.transpose(0, 2, 1) @ L @ G, axes=1)
-    np.testing.assert_allclose(second_moment(own_method, D, L, sketch), T, rtol=1e-10)
-    np.testing.assert_allclose(variance(own_method, D, L, sketch), T - D @ L @ D, rtol=1e-10)
+    np.testing.assert_allclose(second_moment(OWN_METHOD, D, L, sketch), T, rtol=1e-10)
+    np.testing.assert_allclose(variance(OWN_METHOD, D, L, sketch), T - D @ L @ D, rtol=1e-10)
 
 
-def test_a_method_from_outside_runs_on_a_node_and_on_clients(own_method: Method) -> None:
+def test_a_method_from_outside_runs_on_a_node_and_on_clients() -> None:
     node = logistic_regression(small_data(), 0.1)
     clients = federated_logistic(split(small_data(), 3, np.random.default_rng(0)), 0.1)
     sketch = RandK(node.d, 2)
@@ -124,24 +115,24 @@ def test_a_method_from_outside_runs_on_a_node_and_on_clients(own_method: Method)
         assert record.values[:, -1].mean() < record.start_value
         if objective is node:
             assert check_rate(record, find_infimum(node)).verdict == "holds"
-    assert distributed_lambda(D, clients.smoothness(), clients.client_smoothness(), sketch, own_method) > 0.0
+    assert distributed_lambda(D, clients.smoothness(), clients.client_smoothness(), sketch, OWN_METHOD) > 0.0
     with pytest.raises(ValueError, match="own-subspace needs"):
         optimal_stepsize(np.eye(4), Gaussian(4, 2), algorithm="own-subspace")
 
 
 @pytest.mark.parametrize("algorithm", ["det-CGD1", "det-CGD2"])
 @pytest.mark.parametrize(("d", "m"), [(1, 1), (4, 2), (6, 3)])
-def test_a_sketch_from_outside_is_solved_and_certified(own_sketch: Any, algorithm: str, d: int, m: int) -> None:
-    L, sketch = random_smoothness(np.random.default_rng(d), d, 1e3), own_sketch(d, m)
+def test_a_sketch_from_outside_is_solved_and_certified(algorithm: str, d: int, m: int) -> None:
+    L, sketch = random_smoothness(np.random.default_rng(d), d, 1e3), OneBlock(d, m)
     result = optimal_stepsize(L, sketch, algorithm=algorithm)
     assert_proved_optimal(result, L, sketch, algorithm, gap=1e-6)
     other = optimal_unreduced(L, sketch, algorithm=algorithm, solver="clarabel", tol=1e-5)
     assert other.log_det == pytest.approx(result.log_det, abs=2e-5 * d)
 
 
-def test_a_sketch_from_outside_is_saved_loaded_and_written_as_a_certificate(own_sketch: Any, tmp_path: Path) -> None:
+def test_a_sketch_from_outside_is_saved_loaded_and_written_as_a_certificate(tmp_path: Path) -> None:
     L = random_smoothness(np.random.default_rng(0), 4, 10.0)
-    for sketch in (own_sketch(4, 2), LayerWise([own_sketch(2, 1), own_sketch(2, 2)])):
+    for sketch in (OneBlock(4, 2), LayerWise([OneBlock(2, 1), OneBlock(2, 2)])):
         result = optimal_stepsize(L, sketch)
         again = StepsizeResult.load(result.save(tmp_path / "result"))
         assert again.sketch == sketch and json_text(again.summary()) == json_text(result.summary())
@@ -149,32 +140,17 @@ def test_a_sketch_from_outside_is_saved_loaded_and_written_as_a_certificate(own_
         assert DistributedResult.load(clients.save(tmp_path / "clients")).sketches == (sketch, sketch)
         document = json.loads(write_certificate(result, L, tmp_path / "file.json").read_text(encoding="utf-8"))
         assert verify(document) == document["statement"]
-
-
-def test_a_file_names_a_class_that_is_not_defined() -> None:
     with pytest.raises(ValueError, match="Unknown"):
         sketch_of_plain({"kind": "Unknown", "d": 3})
-
-
-@dataclass(frozen=True, eq=False)
-class WithFunction(RandK):
-    sampler: Any = None
-
-
-def test_a_field_that_no_file_holds_is_refused() -> None:
+    with_function = dataclass(frozen=True, eq=False)(type("WithFunction", (RandK,), {"__annotations__": {"f": Any}}))
     with pytest.raises(TypeError, match="print"):
-        plain_sketch(WithFunction(3, 1, print))
+        plain_sketch(with_function(3, 1, print))
 
 
-def test_a_sketch_from_outside_has_its_declared_distribution_and_runs(own_sketch: Any) -> None:
+def test_a_sketch_from_outside_has_its_declared_distribution_and_runs() -> None:
     node = logistic_regression(small_data(), 0.1)
-    sketch = own_sketch(node.d, node.d // 2)
-    weights, outcomes = listed(sketch)
-    M = random_smoothness(np.random.default_rng(1), node.d, 10.0)
-    np.testing.assert_allclose(sketch.second_moment(M), np.tensordot(weights, outcomes @ M @ outcomes, axes=1))
-    x = np.arange(float(node.d))
-    applied = sketch.apply(x, np.random.default_rng(2))
-    np.testing.assert_array_equal(applied, sketch.sample(np.random.default_rng(2)) @ x)
+    sketch = OneBlock(node.d, node.d // 2)
+    check_sketch(sketch)
     D = optimal_stepsize(node.smoothness(), sketch).D
     assert check_rate(run(node, D, sketch, iterations=200), find_infimum(node)).verdict == "holds"
 
@@ -188,8 +164,6 @@ SKETCH = RandK(5, 2)
 WEIGHTS = np.array([1.0, 2.0, 1.0, 4.0, 1.0])
 
 
-# The goal of docs/contributing.md, which belongs to no package.
-Weighted: Any = runpy.run_path(str(EXAMPLES / "own_goal.py"))["Weighted"]
 GOAL = Weighted(np.diag(1.0 / WEIGHTS))
 
 
@@ -209,10 +183,10 @@ def test_it_is_solved_certified_and_shown(algorithm: str) -> None:
     assert K - 1 < 4.0 / (result.rate * 1e-3) <= K
 
 
-def test_equal_weights_are_the_goal_euclidean() -> None:
-    own, known = (optimal_stepsize(L, SKETCH, goal=goal) for goal in (Weighted(), "euclidean"))
-    assert own.rate == known.rate and own.limit == known.limit
-    np.testing.assert_array_equal(own.D, known.D)
+@pytest.mark.parametrize("L", [L, LowRankPlusDiagonal(np.ones((5, 1)), 1.0)], ids=["dense", "large"])
+def test_equal_weights_are_the_goal_euclidean(L: Any) -> None:
+    own, known = (optimal_stepsize(L, SKETCH, algorithm="det-CGD2", goal=goal) for goal in (Weighted(), "euclidean"))
+    assert own.rate == known.rate and own.limit == known.limit and own.status == "optimal"
 
 
 def test_coordinates_that_stand_alone_have_it_too() -> None:
@@ -221,14 +195,6 @@ def test_coordinates_that_stand_alone_have_it_too() -> None:
     assert result.solver_stats.solver_name == "closed form"
     # H_jj = p/L_jj, and t is the least H_jj/w_j.
     assert result.rate == pytest.approx(min(0.5 / (1.0 + np.arange(5.0)) / WEIGHTS), rel=1e-9)
-
-
-def test_a_large_smoothness_matrix_takes_it_with_a_number() -> None:
-    large = LowRankPlusDiagonal(np.ones((5, 1)), 1.0)
-    own, known = (
-        optimal_stepsize(large, SKETCH, algorithm="det-CGD2", goal=goal) for goal in (Weighted(), "euclidean")
-    )
-    assert own.rate == known.rate and own.status == "optimal"
 
 
 ASKED: dict[str, Any] = {"epsilon2": 1e-3, "initial_gap": 1.0}
@@ -258,27 +224,6 @@ def test_a_goal_of_the_library_may_be_an_object() -> None:
     )
 
 
-@pytest.mark.parametrize("goal", [PaperGoal(), LinearMomentum(0.01), [GOAL, GOAL]], ids=["paper", "momentum", "twice"])
-def test_a_plan_needs_goals_without_memory_that_have_a_limit(goal: Any) -> None:
-    with pytest.raises(ValueError, match="goal must be one or several of"):
-        plan(L, 2, goal=goal, **ASKED)
-
-
-def test_tables_and_limits_refuse_what_does_not_go_with_them() -> None:
-    with pytest.raises(ValueError, match="without memory"):
-        compare(L, SKETCH, goal=LinearMomentum(0.01))
-    with pytest.raises(ValueError, match="whose limits are known"):
-        compression_limit(L, 2, goal=PaperGoal())
-    f = Quadratic(np.diag([1.0, 2.0]), np.ones(2))
-    with pytest.raises(ValueError, match="must lie below the Hessian"):
-        plan(f, goal=LinearGoal(1.5), accuracy=1e-3)
-
-
-def test_a_goal_needs_a_name_and_words() -> None:
-    with pytest.raises(TypeError, match="FloorGoal has no name and words"):
-        FloorGoal(1.0)
-
-
 def test_it_has_a_name_only_where_it_was_declared_by_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     unknown: Any = "weighted"
     with pytest.raises(ValueError, match="goal"):
@@ -295,17 +240,23 @@ def test_it_has_a_name_only_where_it_was_declared_by_name(monkeypatch: pytest.Mo
     assert StepsizeResult.load(path).goal_class is Named
 
 
-@pytest.mark.parametrize("wrong", [{"strong_convexity": 1.0}, {"momentum": True}], ids=str)
-def test_arguments_that_do_not_go_with_it(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="goal"):
-        optimal_stepsize(L, SKETCH, **{"goal": GOAL, **wrong})
+WRONG_M = [np.eye(4), -np.eye(5), np.ones((5, 5)), np.triu(np.ones((5, 5))), 0.0, -1.0]
+F = Quadratic(np.diag([1.0, 2.0]), np.ones(2))
+REFUSED: list[tuple[str, Any]] = [
+    *(("goal", partial(plan, L, 2, goal=goal, **ASKED)) for goal in (PaperGoal(), LinearMomentum(0.01), [GOAL, GOAL])),
+    ("without memory", partial(compare, L, SKETCH, goal=LinearMomentum(0.01))),
+    ("limits are known", partial(compression_limit, L, 2, goal=PaperGoal())),
+    ("below the Hessian", partial(plan, F, goal=LinearGoal(1.5), accuracy=1e-3)),
+    ("goal", partial(optimal_stepsize, L, SKETCH, goal=GOAL, strong_convexity=1.0)),
+    ("goal", partial(optimal_stepsize, L, SKETCH, goal=GOAL, momentum=True)),
+    *((r"\bM\b", lambda M=M: optimal_stepsize(L, SKETCH, goal=Weighted(M))) for M in WRONG_M),
+    *((r"\bM\b", lambda M=M: certify(L, L, SKETCH, goal=Weighted(M))) for M in WRONG_M),
+]
 
 
-@pytest.mark.parametrize("M", [np.eye(4), -np.eye(5), np.ones((5, 5)), np.triu(np.ones((5, 5))), 0.0, -1.0], ids=str)
-def test_an_M_that_proves_nothing_is_refused(M: Any) -> None:
-    for call in (
-        lambda: optimal_stepsize(L, SKETCH, goal=Weighted(M)),
-        lambda: certify(L, L, SKETCH, goal=Weighted(M)),
-    ):
-        with pytest.raises(ValueError, match=r"\bM\b"):
-            call()
+@pytest.mark.parametrize(("message", "call"), REFUSED)
+def test_goals_and_arguments_that_do_not_go_together_are_refused(message: str, call: Any) -> None:
+    with pytest.raises(ValueError, match=message):
+        call()
+    with pytest.raises(TypeError, match="FloorGoal"):
+        FloorGoal(1.0)

@@ -1,6 +1,7 @@
 """The truth of certificate files, decided by the exact judges: nothing here uses the verifier or the library's proofs.
 
-``is_true_of_the_answer`` decides what a file says of its own D, with E[SMS] summed over the outcomes of the sketch;
+``is_true_of_the_answer`` decides what a file says of its own D, with the E[SMS] of the exact checker for laws that have
+a name, and summed over the outcomes for those that a file lists;
 ``best_known`` is the value of a D that is true of the same question, below which no upper end may lie.
 """
 
@@ -9,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
-from itertools import combinations, pairwise
-from itertools import product as pairs_of
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -34,11 +34,11 @@ from stepsize_opt import (
 from stepsize_validation.properties.exact import (
     Rational,
     combine,
-    definiteness,
     inner,
     inverse,
+    is_positive_definite,
     is_positive_semidefinite,
-    log,
+    log_det,
     product,
     second_moment,
     transpose,
@@ -163,24 +163,6 @@ def _diagonal(values: list[Fraction]) -> Rational:
     return [[x if i == j else Fraction(0) for j in range(len(values))] for i, x in enumerate(values)]
 
 
-def _subsets(d: int, k: int) -> Outcomes:
-    chosen = list(combinations(range(d), k))
-    _need(bool(chosen) and k >= 1)
-    return [(Fraction(1, len(chosen)), _diagonal([Fraction(d, k) * (i in J) for i in range(d)])) for J in chosen]
-
-
-def _coins(q: list[Fraction], sizes: list[int]) -> Outcomes:
-    _need(len(q) == len(sizes) and all(0 < x <= 1 for x in q) and all(type(n) is int and n > 0 for n in sizes))
-    found = []
-    for heads in pairs_of((True, False), repeat=len(q)):
-        weight = Fraction(1)
-        for x, head in zip(q, heads, strict=True):
-            weight *= x if head else 1 - x
-        values = [1 / x if head else Fraction(0) for x, head, n in zip(q, heads, sizes, strict=True) for _ in range(n)]
-        found.append((weight, _diagonal(values)))
-    return found
-
-
 def _systematic(p: list[Fraction]) -> Outcomes:
     """Between two neighbouring places where an interval ends, modulo 1, the same coordinates are sent."""
     _need(all(0 < x <= 1 for x in p))
@@ -209,24 +191,19 @@ def _vectors(law: Plain) -> Outcomes:
     return [(w, _diagonal(row)) for w, row in zip(weights, scaled, strict=True)]
 
 
-def _outcomes(law: Plain, d: int) -> Outcomes:
-    kind = law["kind"]
-    if kind == "Identity":
-        return [(Fraction(1), _identity(d))]
-    if kind == "RandK":
-        return _subsets(d, law["k"])
-    if kind == "BernQ":
-        return _coins([_number(x) for x in law["q"]], law["sizes"])
-    if kind in ("IndependentSampling", "SystematicSampling"):
-        p = [_number(x) for x in law["p"]]
-        return _coins(p, [1] * len(p)) if kind == "IndependentSampling" else _systematic(p)
-    if kind == "vectors":
-        return _vectors(law)
+def _matrices(law: Plain, d: int) -> Outcomes:
     matrices = [_symmetric(S, d) for S in law["matrices"]]
     for S in matrices:
         trace = sum(S[i][i] for i in range(d))
         _need(is_positive_semidefinite(combine((1, S), (ROUNDING * trace, _identity(d)))))
     return list(zip(_weights(law, len(matrices)), matrices, strict=True))
+
+
+_LISTED: dict[str, Callable[[Plain, int], Outcomes]] = {
+    "SystematicSampling": lambda law, d: _systematic([_number(x) for x in law["p"]]),
+    "vectors": lambda law, d: _vectors(law),
+    "matrices": _matrices,
+}
 
 
 class Law:
@@ -236,14 +213,19 @@ class Law:
         _need(set(law) == {"kind"} | _SKETCH_KEYS[law["kind"]] and type(law.get("k", 1)) is int)
         self.law, self.d, self.mean = law, d, _identity(d)
         self.layers: list[tuple[int, Law]] = []
+        self.outcomes: Outcomes = []
         if law["kind"] == "LayerWise":
             self._read_layers()
-        elif law["kind"] == "Gaussian":
-            _need(1 <= law["k"] <= d)
-        else:
-            self.outcomes = _outcomes(law, d)
+        elif law["kind"] in _LISTED:
+            self.outcomes = _LISTED[law["kind"]](law, d)
             _need(sum(w for w, _ in self.outcomes) == 1 and all(len(S) == d for _, S in self.outcomes))
             self.mean = combine(*self.outcomes)
+        else:
+            sizes, chances = law.get("sizes", []), [*law.get("p", []), *law.get("q", [])]
+            _need(all(type(n) is int for n in sizes) and len(sizes) in (0, len(chances)))
+            _need(all(0 < _number(x) <= 1 for x in chances))
+            self.sketch = _sketch(law, d)
+            _need(self.sketch.d == d)
         error = max(abs(x) for row in combine((1, self.mean), (-1, _identity(d))) for x in row)
         _need(error <= (ROUNDING if law["kind"] in ("matrices", "LayerWise") else 0))
 
@@ -257,32 +239,17 @@ class Law:
             start += n
 
     def moment(self, M: Rational) -> Rational:
-        """E[SMS]."""
-        if self.law["kind"] == "Gaussian":
-            return self._isserlis(M)
-        if self.law["kind"] != "LayerWise":
+        """E[SMS], of the named laws by the exact checker."""
+        if self.outcomes:
             return combine(*[(w, product(product(S, M), S)) for w, S in self.outcomes])
+        if not self.layers:
+            return second_moment(self.sketch, M)
         out = product(product(self.mean, M), self.mean)  # independent layers
         for start, layer in self.layers:
             inside = layer.moment([row[start : start + layer.d] for row in M[start : start + layer.d]])
             for i, row in enumerate(inside):
                 out[start + i][start : start + layer.d] = row
         return out
-
-    def _isserlis(self, M: Rational) -> Rational:
-        """E[S_ij S_ml] = δ_ij δ_ml + (δ_im δ_jl + δ_il δ_jm)/k."""
-        k, places = self.law["k"], range(self.d)
-        return [
-            [
-                sum(
-                    M[j][m] * ((i == j) * (m == n) + Fraction((i == m) * (j == n) + (i == n) * (j == m), k))
-                    for j in places
-                    for m in places
-                )
-                for n in places
-            ]
-            for i in places
-        ]
 
 
 @second_moment.register
@@ -293,20 +260,12 @@ def _(law: Law, M: Rational) -> Rational:
 # ---------------------------------------------------------------- the kinds of files
 
 
-def _is_positive(A: Rational) -> bool:
-    return definiteness(A).det > 0
-
-
-def _exceeds_inverse(X: Rational, M: Rational, t: Fraction) -> bool:
-    """X ⪰ tM⁻¹, that is MXM ⪰ tM."""
-    return is_positive_semidefinite(combine((1, product(product(M, X), M)), (-t, M)))
-
-
 def _has_value(X: Rational, M: Rational | None, value: Fraction) -> bool:
-    """log det X ≥ value, or X ⪰ tM⁻¹ with t = value > 0."""
+    """log det X ≥ value, or X ⪰ tM⁻¹, that is MXM ⪰ tM, with t = value > 0."""
     if M is None:
-        return _is_positive(X) and log(definiteness(X).det) >= Decimal(float(value))
-    return value > 0 and _is_positive(M) and _exceeds_inverse(X, M, value)
+        return is_positive_definite(X) and log_det(X) >= Decimal(float(value))
+    above = combine((1, product(product(M, X), M)), (-value, M))
+    return value > 0 and is_positive_definite(M) and is_positive_semidefinite(above)
 
 
 def _between(A: Rational, B: Rational) -> Rational:
@@ -319,7 +278,7 @@ def _problem(document: Plain) -> tuple[Rational, Rational, Rational | None, Frac
     L = _symmetric(document["L"])
     D = _symmetric(document["D"], len(L))
     M = None if document["M"] is None else _symmetric(document["M"], len(L))
-    _need(_is_positive(L) and (M is None or _is_positive(M)))
+    _need(is_positive_definite(L) and (M is None or is_positive_definite(M)))
     return L, D, M, _number(document["lower"])
 
 
@@ -342,7 +301,7 @@ def _judge_node(document: Plain) -> bool:
 def _judge_limit(document: Plain) -> bool:
     L, D, M, lower = _problem(document)
     below = is_positive_semidefinite(combine((1, L), (-1, _between(L, D))))
-    attained = _is_positive(D) and below and inner(L, D) <= _number(document["k"])
+    attained = is_positive_definite(D) and below and inner(L, D) <= _number(document["k"])
     if document["momentum"]:
         return attained and lower > 0 and _has_value(_between(D, L), M, lower**2)
     return attained and _has_value(D, M, lower)
@@ -355,7 +314,7 @@ def _judge_method(document: Plain) -> bool:
     holds = (
         all(0 < x <= 1 for x in h)
         and sum(h) <= _number(document["k"])
-        and _is_positive(D)
+        and is_positive_definite(D)
         and is_positive_semidefinite(combine((1, _identity(len(L))), (-1, gram)))
         and is_positive_semidefinite(combine((1, weighted(A, h)), (-1, D)))
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import product
+from typing import Any
 
 import numpy as np
 
@@ -45,19 +46,12 @@ def one_step(
     of D.  ``contraction`` = (t, f*): the right side is f* + (1 − t)(f(x) − f*) instead.  Raises ValueError for a sketch
     whose law cannot be listed.
     """
-    weights, outcomes = listed(sketch)
-    gradient = objective.gradient(X)
-    if algorithm == "det-CGD2":
-        steps = np.einsum("rij,sj->rsi", outcomes, gradient @ D)
-    else:
-        steps = np.einsum("rij,sj->rsi", outcomes, gradient) @ D
-    values = objective.value((X - steps).reshape(-1, objective.d)).reshape(len(weights), len(X))
-    before = objective.value(X)
+    gradients, before = objective.gradient(X)[:, None], objective.value(X)
+    right = before - _decrease(gradients, D if metric is None else metric)
     if contraction is not None:
         t, least = contraction
-        return _one_step_check(weights @ values, least + (1.0 - t) * (before - least), values)
-    decrease = 0.5 * np.einsum("sd,sd->s", gradient, gradient @ (D if metric is None else metric))
-    return _one_step_check(weights @ values, before - decrease, values)
+        right = least + (1.0 - t) * (before - least)
+    return _compared(objective, gradients, D, sketch, X, algorithm, right)
 
 
 def distributed_one_step(
@@ -77,26 +71,30 @@ def distributed_one_step(
     All combinations of the n clients' outcomes are listed, so n and d must be small; ``client_infimum`` is a number
     that (1/n) Σ fᵢ^inf does not exceed.
     """
+    gradients, before = objective.client_gradients(X), objective.value(X)
+    right = before - _decrease(gradients, D if metric is None else metric)
+    right = right + lambda_D / objective.n * (before - client_infimum)
+    return _compared(objective, gradients, D, sketch, X, algorithm, right)
+
+
+def _decrease(gradients: Vector, metric: Matrix) -> Vector:
+    mean = gradients.mean(axis=1)
+    return np.asarray(0.5 * np.einsum("sd,sd->s", mean, mean @ metric))
+
+
+def _compared(
+    f: Any, gradients: Vector, D: Matrix, sketch: Sketch, X: Matrix, algorithm: str, right: Vector
+) -> OneStepCheck:
+    """Compare E f after a step of the clients with the gradients (s, n, d) with the right side."""
     weights, outcomes = listed(sketch)
-    parts = objective.client_gradients(X)
-    expected = np.zeros(len(X))
-    seen = np.zeros(len(X))
-    for choice in product(range(len(weights)), repeat=objective.n):
+    n = gradients.shape[1]
+    expected, size = np.zeros(len(X)), np.abs(right)
+    for choice in product(range(len(weights)), repeat=n):
         S = outcomes[list(choice)]
-        if algorithm == "det-CGD2":
-            step = np.einsum("nij,snj->si", S, parts @ D) / objective.n
-        else:
-            step = np.einsum("nij,snj->si", S, parts) @ D / objective.n
-        value = objective.value(X - step)
+        moved = gradients @ D if algorithm == "det-CGD2" else gradients
+        step = np.einsum("nij,snj->si", S, moved) / n
+        value = f.value(X - (step if algorithm == "det-CGD2" else step @ D))
         expected += float(np.prod(weights[list(choice)])) * value
-        seen = np.maximum(seen, np.abs(value))
-    gradient, value = parts.mean(axis=1), objective.value(X)
-    decrease = 0.5 * np.einsum("sd,sd->s", gradient, gradient @ (D if metric is None else metric))
-    right = value - decrease + lambda_D / objective.n * (value - client_infimum)
-    return _one_step_check(expected, right, seen[None])
-
-
-def _one_step_check(left: Vector, right: Vector, values: Matrix) -> OneStepCheck:
+        size = np.maximum(size, np.abs(value))
     # f sums at most some thousand terms, so its rounding is below 1e4 units of the largest number in the comparison.
-    size = np.maximum(np.max(np.abs(values), axis=0), np.abs(right))
-    return OneStepCheck(left - right, 1e4 * np.finfo(float).eps * size)
+    return OneStepCheck(expected - right, 1e4 * np.finfo(float).eps * size)

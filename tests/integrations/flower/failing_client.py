@@ -21,16 +21,9 @@ from stepsize_opt.flower import FeedbackStrategy, MissingReplies, SharedSeedStra
 
 KIND = sys.argv[1]
 METHOD: Any = CompressedStep.of(0.5 * np.eye(3), RandK(3, 2)) if KIND == "shared" else Feedback(np.eye(3), 2, clients=3)
-ROUNDS = 12
+ROUNDS = 6
 # What the second client sends for its floats, by rounds.
-HOSTILE: dict[int, Any] = {
-    6: 7,
-    7: "seven",
-    8: [1.0, 2.0],
-    9: True,
-    10: np.full(2, 1.7e308).tobytes(),
-    11: np.full(2, 1e9).tobytes(),
-}
+HOSTILE: dict[int, Any] = {4: "seven", 5: np.full(2, 1e9).tobytes()}
 
 
 def hostile(message: Message, context: Context, call_next: Any) -> Message:
@@ -55,19 +48,11 @@ def loss(message: Message, context: Context) -> MetricRecord:
 @client.train()
 def train(message: Message, context: Context) -> Message:
     place = int(context.node_config["partition-id"])
-    gradient, name = message.content["arrays"]["x"].numpy() - place, "x"
-    if place == 1:
-        match message.content["config"]["server-round"]:
-            case 2:
-                msg = "out of memory"
-                raise RuntimeError(msg)
-            case 3:
-                gradient[0] = np.nan
-            case 4:
-                name = "y"
-            case 5:
-                gradient = gradient.astype(int)
-    arrays = ArrayRecord({name: Array(gradient)})
+    gradient, now = message.content["arrays"]["x"].numpy() - place, message.content["config"]["server-round"]
+    if place == 1 and now == 2:
+        msg = "out of memory"
+        raise RuntimeError(msg)
+    arrays = ArrayRecord({"y" if place == 1 and now == 3 else "x": Array(gradient)})
     return Message(RecordDict({"arrays": arrays, "metrics": loss(message, context)}), reply_to=message)
 
 

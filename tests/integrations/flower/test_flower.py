@@ -166,15 +166,12 @@ def test_a_client_that_fails_or_is_hostile_is_never_silent(kind: str, tmp_path: 
     done = python(str(script), kind, str(out))
     assert out.is_file(), done.stderr
     found = json.loads(out.read_text())
-    assert found["clients"] == [3] + [2] * 10 + [3]
+    assert found["clients"] == [3, 2, 2, 2, 2, 3]
     assert "round 2: 2 of 3 clients sent what is needed" in found["error"] and found["rounds"] == [1]
     assert len(found["reasons"]) == 1 and "out of memory" in found["reasons"][0]
     for reason in (
-        f"{1 if kind == 'shared' else 0} finite ones of 2 numbers instead of 2",
         "in their order; got [('y', (3,))]",
-        "must hold floating-point numbers",
         "as bytes, got",
-        "the largest float is 1.7e+308, above ",
         "the largest float is 1e+09, above ",
     ):
         assert reason in done.stdout + done.stderr, reason
@@ -188,25 +185,26 @@ def test_a_client_that_fails_or_is_hostile_is_never_silent(kind: str, tmp_path: 
     np.testing.assert_allclose(found["x"], x, rtol=1e-14)
 
 
-def test_a_strategy_refuses_what_it_does_not_know() -> None:
-    step = CompressedStep(RandK(3, 1))
-    with pytest.raises(ValueError, match="missing must be one of 'raise', 'reweight', got 'skip'"):
-        SharedSeedStrategy(step, 2, missing="skip")  # type: ignore[arg-type]
-    for fraction in (0.0, 1.5, float("nan")):
-        with pytest.raises(ValueError, match=f"fraction_train must be above 0 and at most 1, got {fraction}"):
-            SharedSeedStrategy(step, 2, fraction_train=fraction)
-    with pytest.raises(ValueError, match="forget_after must be a whole number of at least 1"):
-        FeedbackStrategy(Feedback(None, 1), forget_after=0)
-    with pytest.raises(ValueError, match="places='shared' is for an all-reduce"):
-        FeedbackStrategy(Feedback(None, 1, places="shared"))
-    with pytest.raises(TypeError, match=r"is for FeedbackStrategy"):
-        SharedSeedStrategy(Feedback(None, 1), 2)
-    with pytest.raises(TypeError, match=r"is for SharedSeedStrategy"):
-        FeedbackStrategy(step)
+STEP, FEEDBACK = CompressedStep(RandK(3, 1)), Feedback(None, 1)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: SharedSeedStrategy(STEP, 2, missing="skip"), ValueError, "missing .* 'skip'"),  # type: ignore[arg-type]
+        (lambda: SharedSeedStrategy(STEP, 2, fraction_train=0.0), ValueError, "fraction_train .* 0.0"),
+        (lambda: SharedSeedStrategy(STEP, 2, fraction_train=1.5), ValueError, "fraction_train .* 1.5"),
+        (lambda: SharedSeedStrategy(STEP, 2, fraction_train=float("nan")), ValueError, "fraction_train .* nan"),
+        (lambda: SharedSeedStrategy(STEP, 0), ValueError, "min_available_nodes"),
+        (lambda: SharedSeedStrategy(FEEDBACK, 2), TypeError, "FeedbackStrategy"),
+        (lambda: SharedSeedStrategy(RandK(3, 1), 2), TypeError, "compressor"),
+        (lambda: FeedbackStrategy(FEEDBACK, forget_after=0), ValueError, "forget_after"),
+        (lambda: FeedbackStrategy(Feedback(None, 1, places="shared")), ValueError, "places='shared'"),
+        (lambda: FeedbackStrategy(STEP), TypeError, "SharedSeedStrategy"),
+        (lambda: compress_mod(STEP), TypeError, "function of the context"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_strategy_refuses_what_it_does_not_know(call: Any, error: type[Exception], message: str) -> None:
     assert FeedbackStrategy(Feedback(None, 1, clients=3)).min_available_nodes == 3
-    with pytest.raises(ValueError, match="min_available_nodes must be a whole number of at least 1"):
-        SharedSeedStrategy(step, 0)
-    with pytest.raises(TypeError, match="compressor must be a CompressedStep"):
-        SharedSeedStrategy(RandK(3, 1), 2)
-    with pytest.raises(TypeError, match="must be a function of the context"):
-        compress_mod(step)  # type: ignore[arg-type]
+    with pytest.raises(error, match=message):
+        call()

@@ -41,28 +41,26 @@ def parameter(dtype: torch.dtype = torch.float64, device: str = "cpu") -> nn.Par
     return nn.Parameter(torch.zeros(12, dtype=dtype, device=device))
 
 
-def low_rank() -> LowRankPlusDiagonal:
-    return LowRankPlusDiagonal(np.random.default_rng(0).standard_normal((12, 3)), 1.0)
-
-
-def compressors() -> dict[str, Any]:
-    L = low_rank()
-    return {
-        "dense D": optimal_stepsize(F.H, RandK(12, 3)),
-        "diagonal D": optimal_stepsize(F.H, RandK(12, 3), structure="diagonal"),
-        "det-CGD2 of a low rank": optimal_stepsize(L, RandK(12, 3), algorithm="det-CGD2"),
-        "diagonal D of a low rank": optimal_stepsize(L, RandK(12, 3), structure="diagonal"),
-        "subspace": optimal_method(F.H, 3),
-        "subspace of a low rank": optimal_method(L, 3),
-        "no compression": CompressedStep.of(np.linalg.inv(F.H), Identity(12)),
-        "layers, one of them Gaussian": CompressedStep.of(0.1 * np.eye(12), LayerWise([Gaussian(7, 2), RandK(5, 1)])),
-    }
+LOW_RANK = LowRankPlusDiagonal(np.random.default_rng(0).standard_normal((12, 3)), 1.0)
+COMPRESSORS: dict[str, Any] = {
+    "det-CGD2 of a low rank": optimal_stepsize(LOW_RANK, RandK(12, 3), algorithm="det-CGD2"),
+    "diagonal D of a low rank": optimal_stepsize(LOW_RANK, RandK(12, 3), structure="diagonal"),
+    "subspace": optimal_method(F.H, 3),
+    "subspace of a low rank": optimal_method(LOW_RANK, 3),
+    "no compression": CompressedStep.of(np.linalg.inv(F.H), Identity(12)),
+    "layers, one of them Gaussian": CompressedStep.of(0.1 * np.eye(12), LayerWise([Gaussian(7, 2), RandK(5, 1)])),
+}
+# Both optimizers, made for one parameter.
+BOTH: list[Any] = [
+    lambda x: CompressedSGD([x], COMPRESSORS["subspace"]),
+    lambda x: FeedbackSGD([x], Feedback(F.H, 3)),
+]
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("name", compressors())
+@pytest.mark.parametrize("name", COMPRESSORS)
 def test_a_step_is_that_of_the_compressor(name: str, device: str) -> None:
-    given = compressors()[name]
+    given = COMPRESSORS[name]
     step = given.compressor() if hasattr(given, "compressor") else given
     x, rng = parameter(device=device), generators(5, 1)[0]
     optimizer, expected = CompressedSGD([x], given, seed=5), np.zeros(12)
@@ -73,9 +71,8 @@ def test_a_step_is_that_of_the_compressor(name: str, device: str) -> None:
     np.testing.assert_allclose(x.detach().cpu().numpy(), expected, rtol=1e-11, atol=1e-13)
 
 
-@pytest.mark.parametrize("basis", ["matrix", "low rank", "coordinates"])
-def test_feedback_in_every_basis_is_that_of_the_runner(basis: str) -> None:
-    L: Any = {"matrix": F.H, "low rank": low_rank(), "coordinates": None}[basis]
+@pytest.mark.parametrize("L", [F.H, LOW_RANK, None], ids=["matrix", "low rank", "coordinates"])
+def test_feedback_in_every_basis_is_that_of_the_runner(L: Any) -> None:
     feedback, x = Feedback(L, 2, places="shared"), parameter()
     optimizer = FeedbackSGD([x], feedback)
     for _ in range(25):
@@ -146,35 +143,18 @@ def test_groups_schedulers_and_accumulated_gradients() -> None:
 def test_feedback_has_no_lr() -> None:
     """Below 0.2 it froze training: the rule requires a decrease of 0.2 of the step."""
     x = parameter()
-    optimizer = FeedbackSGD([x], Feedback(F.H, 3))
+    optimizer, with_lr = FeedbackSGD([x], Feedback(F.H, 3)), {"params": [parameter()], "lr": 0.5}
     with pytest.raises(KeyError, match="lr"):
         torch.optim.lr_scheduler.ExponentialLR(optimizer, gamma=0.5)
-    for group in ({"params": [parameter()], "lr": 0.5}, {"params": [parameter()]}):
+    for call in (
+        lambda: optimizer.add_param_group(with_lr),
+        lambda: optimizer.add_param_group({"params": [parameter()]}),
+        lambda: FeedbackSGD([with_lr], Feedback(F.H, 3)),
+        lambda: (optimizer.param_groups[0].update(lr=0.1), optimizer.step(lambda: distance(x))),
+    ):
         with pytest.raises(ValueError, match="no lr"):
-            optimizer.add_param_group(group)
-    with pytest.raises(ValueError, match="no lr"):
-        FeedbackSGD([{"params": [x], "lr": 0.5}], Feedback(F.H, 3))
-    optimizer.param_groups[0]["lr"] = 0.1
-    with pytest.raises(ValueError, match="no lr"):
-        optimizer.step(lambda: distance(x))
+            call()
     assert not x.detach().any()
-
-
-@pytest.mark.parametrize("kind", ["sketch", "momentum", "feedback"])
-def test_weight_decay_is_part_of_the_loss(kind: str) -> None:
-    def trained(decay: float) -> Any:
-        x = parameter()
-        L = F.H + 0.1 * np.eye(12)
-        if kind == "feedback":
-            optimizer: Any = FeedbackSGD([x], Feedback(L, 3), weight_decay=decay)
-        else:
-            asked = {"goal": "linear", "strong_convexity": 0.1, "momentum": True} if kind == "momentum" else {}
-            optimizer = CompressedSGD([x], optimal_method(L, 3, **asked), weight_decay=decay)
-        for _ in range(20):
-            optimizer.step(lambda: distance(x) + (0.0 if decay else 0.05 * x @ x))
-        return x.detach().numpy()
-
-    np.testing.assert_allclose(trained(0.1), trained(0.0), rtol=1e-8, atol=1e-10)
 
 
 def test_momentum_has_y_for_training_and_x_for_the_end() -> None:
@@ -193,32 +173,52 @@ def test_momentum_has_y_for_training_and_x_for_the_end() -> None:
     np.testing.assert_allclose(x.detach(), y, rtol=1e-14)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_parameters_of_a_smaller_type(dtype: torch.dtype) -> None:
-    for make in (
-        lambda x: CompressedSGD([x], optimal_method(F.H, 3)),
-        lambda x: FeedbackSGD([x], Feedback(F.H, 3)),
-    ):
+@pytest.mark.parametrize("make", BOTH)
+def test_small_types_states_and_gradients_from_before(make: Any) -> None:
+    """A closure would replace such gradients: what was accumulated was lost without a word."""
+    for dtype in (torch.float32, torch.bfloat16):
         x = parameter(dtype)
-        optimizer: Any = make(x)
+        optimizer = make(x)
         for _ in range(60):
             loss = optimizer.step(lambda x=x: distance(x))
         assert x.dtype == dtype and loss < 0.5 * distance(parameter(dtype))
-
-
-def test_states_are_those_of_the_same_class() -> None:
-    x = parameter()
-    for optimizer in (CompressedSGD([x], optimal_method(F.H, 3)), FeedbackSGD([x], Feedback(F.H, 3))):
-        optimizer.step(lambda: distance(x))
-        saved = copy.deepcopy(optimizer.state_dict())
-        optimizer.load_state_dict(saved)
+    optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    for other in (torch.optim.SGD([x]), *(one(x) for one in BOTH if one is not make)):
         with pytest.raises(ValueError, match=f"must be that of a {type(optimizer).__name__}"):
-            optimizer.load_state_dict(torch.optim.SGD([x]).state_dict())
-    feedback, sketch = FeedbackSGD([x], Feedback(F.H, 3)), CompressedSGD([x], optimal_method(F.H, 3))
-    for one, other in ((feedback, sketch), (sketch, feedback)):
-        with pytest.raises(ValueError, match=f"must be that of a {type(one).__name__}"):
-            one.load_state_dict(other.state_dict())
-    feedback.step(lambda: distance(x))  # the group has no lr
+            optimizer.load_state_dict(other.state_dict())
+    optimizer.step(lambda x=x: distance(x))  # feedback took no lr from the other
+    x = parameter()
+    optimizer = make(x)
+    optimizer.step(lambda: distance(x))
+    after = x.detach().clone()
+    distance(x).backward()
+    with pytest.raises(RuntimeError, match="gradients from before"):
+        optimizer.step(lambda: distance(x))
+    assert torch.equal(x, after)
+    optimizer.zero_grad(set_to_none=False)
+    optimizer.step(lambda: distance(x))
+    assert not torch.equal(x, after)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda x: CompressedSGD([x], RandK(12, 3)), TypeError, r"CompressedStep\.of\(D, sketch\)"),
+        (lambda x: CompressedSGD([x], None), TypeError, "compressor"),
+        (lambda x: CompressedSGD([x], optimal_method(np.eye(3), 1)), ValueError, "d=3, but .* 12 entries"),
+        (lambda x: CompressedSGD([x], COMPRESSORS["subspace"], lr=-1.0), ValueError, "lr"),
+        (lambda x: CompressedSGD([x], COMPRESSORS["subspace"], weight_decay=-1.0), ValueError, "weight_decay"),
+        (lambda x: CompressedSGD([x], COMPRESSORS["subspace"], seed=None), TypeError, "seed"),  # type: ignore[arg-type]
+        (lambda x: CompressedSGD([x, parameter(torch.float32)], COMPRESSORS["subspace"]), ValueError, "dtype"),
+        (lambda x: FeedbackSGD([x], Feedback(F.H, 3, clients=2)), ValueError, "clients=2, but there are 1"),
+        (lambda x: FeedbackSGD([x], Feedback(np.eye(3), 1)), ValueError, "d=3, but .* 12 entries"),
+        (lambda x: FeedbackSGD([x], F.H), TypeError, "feedback"),
+        (lambda x: FeedbackSGD([x], Feedback(F.H, 3)).step(), TypeError, r"step\(closure\)"),
+    ],
+)
+def test_what_does_not_fit_is_refused(call: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        call(parameter())
 
 
 def test_a_state_stays_as_it_was_saved() -> None:
@@ -248,34 +248,6 @@ def test_a_state_with_other_settings_is_not_continued() -> None:
     assert optimizer.param_groups[0]["weight_decay"] == 0.0
 
 
-def test_what_does_not_fit_is_refused() -> None:
-    x = parameter()
-    for given, error, message in (
-        (RandK(12, 3), TypeError, r"CompressedStep\.of\(D, sketch\)"),
-        (None, TypeError, "compressor must be a CompressedStep"),
-        (optimal_method(np.eye(3), 1), ValueError, "for d=3, but the parameters of its group have 12 entries"),
-    ):
-        with pytest.raises(error, match=message):
-            CompressedSGD([x], given)
-    good = optimal_method(F.H, 3)
-    with pytest.raises(ValueError, match="lr must be a finite positive number"):
-        CompressedSGD([x], good, lr=-1.0)
-    with pytest.raises(ValueError, match="weight_decay must be 0 or more"):
-        CompressedSGD([x], good, weight_decay=-1.0)
-    with pytest.raises(TypeError, match="seed must be a whole number"):
-        CompressedSGD([x], good, seed=None)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="one floating dtype and one device"):
-        CompressedSGD([x, parameter(torch.float32)], good)
-    with pytest.raises(ValueError, match="clients=2, but there are 1 processes"):
-        FeedbackSGD([x], Feedback(F.H, 3, clients=2))
-    with pytest.raises(ValueError, match="for d=3, but the parameters have 12 entries"):
-        FeedbackSGD([x], Feedback(np.eye(3), 1))
-    with pytest.raises(TypeError, match="feedback must be a Feedback"):
-        FeedbackSGD([x], F.H)
-    with pytest.raises(TypeError, match=r"optimizer\.step\(closure\)"):
-        FeedbackSGD([x], Feedback(F.H, 3)).step()
-
-
 @pytest.mark.parametrize("kind", ["sketch", "momentum", "feedback"])
 def test_a_gradient_that_is_not_finite_moves_nothing(kind: str) -> None:
     """It made every parameter of every process NaN; the warning is about the line that called step."""
@@ -297,22 +269,6 @@ def test_a_gradient_that_is_not_finite_moves_nothing(kind: str) -> None:
     optimizer.skipped = 0
     optimizer.load_state_dict(again)
     assert optimizer.skipped == 1
-
-
-def test_gradients_from_before_are_refused() -> None:
-    """A closure would replace them: what was accumulated was lost without a word."""
-    for make in (lambda x: CompressedSGD([x], optimal_method(F.H, 3)), lambda x: FeedbackSGD([x], Feedback(F.H, 3))):
-        x = parameter()
-        optimizer: Any = make(x)
-        optimizer.step(lambda x=x: distance(x))
-        after = x.detach().clone()
-        distance(x).backward()
-        with pytest.raises(RuntimeError, match="gradients from before"):
-            optimizer.step(lambda x=x: distance(x))
-        assert torch.equal(x, after)
-        optimizer.zero_grad(set_to_none=False)
-        optimizer.step(lambda x=x: distance(x))
-        assert not torch.equal(x, after)
 
 
 @pytest.mark.parametrize("name", ["settings", "processes", "rank"])

@@ -1,6 +1,8 @@
 """One process of a group: runs every case over gloo and writes what came out.
 
 python worker.py RANK PROCESSES FOLDER
+
+The methods and problems at the head are those that the numpy runner solves, too.
 """
 
 from __future__ import annotations
@@ -8,6 +10,8 @@ from __future__ import annotations
 import math
 import sys
 import warnings
+from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,21 +21,67 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from shared.trained import (
-    FEEDBACK,
-    FEEDBACK_ROUNDS,
-    ITERATIONS,
-    LAYERED,
-    MOMENTUM,
-    SEED,
-    SHAPES,
-    SOFTMAX,
-    layered_problem,
-    layered_stepsize,
-    softmax_problem,
+from stepsize_opt import (
+    BernQ,
+    BlockDiagonal,
+    CompressedStep,
+    Feedback,
+    Gaussian,
+    Identity,
+    IndependentSampling,
+    LayerWise,
+    RandK,
+    Sketch,
+    optimal_method,
+    optimal_stepsize,
 )
-from stepsize_opt import CompressedStep, Feedback, optimal_method, optimal_stepsize
+from stepsize_opt.problems import Federated, SoftmaxRegression
 from stepsize_opt.torch import CompressedSGD, FeedbackSGD, compress, estimate_smoothness
+from stepsize_validation.data import random_quadratic
+
+ITERATIONS, SEED = 60, 3
+# Near the minimum f decides by its last digits, which depend on the order of a sum.
+FEEDBACK_ROUNDS = 24
+SKETCHED: dict[str, Callable[[Any], Any]] = {
+    "rand-4": lambda L: optimal_stepsize(L, RandK(18, 4)),
+    "rand-1": lambda L: optimal_stepsize(L, RandK(18, 1)),
+    "independent": lambda L: optimal_stepsize(L, IndependentSampling(np.linspace(0.05, 0.4, 18))),
+    "layers of coins": lambda L: optimal_stepsize(L, BernQ([0.5, 0.3], [6, 12])),
+    "det-CGD2": lambda L: optimal_stepsize(L, RandK(18, 4), algorithm="det-CGD2"),
+    "det-CGD2, gaussian": lambda L: optimal_stepsize(L, Gaussian(18, 4), algorithm="det-CGD2"),
+}
+METHODS: dict[str, Callable[[Any], Any]] = {
+    **SKETCHED,
+    "subspace": lambda L: optimal_method(L, 4),
+    "momentum, linear": lambda L: optimal_method(L, 4, momentum=True, goal="linear", strong_convexity=0.1),
+    "momentum, convex": lambda L: optimal_method(L, 4, momentum=True, goal="convex"),
+}
+FEEDBACK: dict[str, dict[str, Any]] = {
+    "feedback, shared": {"places": "shared"},
+    "feedback, own": {"places": "own"},
+    "feedback, measured": {"places": "shared", "rule": "measured"},
+}
+LAYERS: list[tuple[tuple[int, ...], Sketch]] = [
+    ((3, 2), RandK(6, 2)),
+    ((4,), IndependentSampling(np.full(4, 0.3))),
+    ((1,), Identity(1)),
+]
+
+
+def softmax_problem(n: int) -> Federated:
+    rng = np.random.default_rng(0)
+    return Federated(
+        tuple(SoftmaxRegression(rng.standard_normal((40, 6)) + i, rng.integers(0, 3, 40), 3, 0.1) for i in range(n))
+    )
+
+
+def layered_problem(n: int) -> tuple[Federated, LayerWise, list[Any]]:
+    """The clients, the sketch, and the blocks of D, one for each parameter."""
+    rng, sketches = np.random.default_rng(1), [sketch for _, sketch in LAYERS]
+    f = Federated(tuple(random_quadratic(np.geomspace(0.1, 2.0, 11), rng) for _ in range(n)))
+    sizes, sketch = [one.d for one in sketches], LayerWise(sketches)
+    D = np.asarray(optimal_stepsize(f.smoothness(), sketch, structure=BlockDiagonal(sizes)).D)
+    return f, sketch, [D[a:b, a:b] for a, b in pairwise(np.cumsum([0, *sizes]))]
 
 
 class Distance(nn.Module):
@@ -39,10 +89,10 @@ class Distance(nn.Module):
 
     def __init__(self, objective: Any) -> None:
         super().__init__()
-        for name, shape in SHAPES.items():
+        for i, (shape, _) in enumerate(LAYERS):
             # A matrix is stored column by column: draws and steps go by its entries, not by its memory.
             start = torch.zeros(shape[::-1], dtype=torch.float64)
-            self.register_parameter(name, nn.Parameter(start.permute(*range(start.ndim)[::-1])))
+            self.register_parameter(f"layer{i}", nn.Parameter(start.permute(*range(start.ndim)[::-1])))
         self.H, self.minimiser = torch.tensor(objective.H), torch.tensor(objective.minimiser)
 
     def forward(self) -> torch.Tensor:
@@ -77,12 +127,8 @@ def runner_cases(rank: int, n: int) -> dict[str, Any]:
     """Whatever the numpy runner has: sketches, the subspace method, momentum, feedback."""
     f, out = softmax_problem(n), {}
     L = f.smoothness()
-    made: dict[str, Any] = {
-        name: optimal_stepsize(L, sketch, algorithm=algorithm) for name, (sketch, algorithm) in SOFTMAX.items()
-    }
-    made["subspace"] = optimal_method(L, 4)
-    made |= {name: optimal_method(L, 4, momentum=True, **asked) for name, asked in MOMENTUM.items()}
-    for name, compressor in made.items():
+    for name, made in METHODS.items():
+        compressor = made(L)
         for dtype in (torch.float64, torch.float32):
             model = Head(f.clients[rank], dtype)
             optimizer = CompressedSGD(model.parameters(), compressor, seed=SEED, weight_decay=f.clients[0].reg)
@@ -102,12 +148,11 @@ def runner_cases(rank: int, n: int) -> dict[str, Any]:
 
 def layered_case(rank: int, n: int, folder: Path) -> dict[str, Any]:
     """Groups with compressors of their own, saved in the middle and resumed; the model is wrapped and compiled."""
-    f = layered_problem(n)
-    blocks = layered_stepsize(n)
+    f, _, blocks = layered_problem(n)
 
     def training() -> tuple[nn.Module, Any, Any]:
         model = Distance(f.clients[rank])
-        steps = [CompressedStep.of(D, sketch) for D, sketch in zip(blocks, LAYERED.values(), strict=True)]
+        steps = [CompressedStep.of(D, sketch) for D, (_, sketch) in zip(blocks, LAYERS, strict=True)]
         groups = [{"params": [p], "compressor": c} for p, c in zip(model.parameters(), steps, strict=True)]
         return model, DistributedDataParallel(model), CompressedSGD(groups, seed=SEED)
 
@@ -131,41 +176,29 @@ def layered_case(rank: int, n: int, folder: Path) -> dict[str, Any]:
     return {"layers": parameters(model), "layers, resumed": parameters(again), "layers, bytes": optimizer.bytes_sent}
 
 
-def compress_cases(rank: int, n: int, folder: Path) -> dict[str, Any]:
+def compress_case(rank: int, folder: Path) -> dict[str, Any]:
     """``compress`` from a start that only the first process has, saved in the middle and resumed."""
-    out: dict[str, Any] = {}
     generator = torch.Generator().manual_seed(rank)
     inputs, labels = torch.randn(60, 6, generator=generator), torch.randint(0, 3, (60,), generator=generator)
     loss = nn.CrossEntropyLoss()
+    torch.manual_seed(rank)
+    model = nn.Linear(6, 3)
+    optimizer = compress(model, loss, (inputs, labels), floats_per_step=6, verbose=False)
 
-    def network() -> nn.Module:
-        torch.manual_seed(rank)
-        return nn.Linear(6, 3)
+    def go() -> Any:
+        for step in range(15):
+            torch.manual_seed(step)
+            optimizer.step(lambda: loss(model(inputs), labels))
+        return parameters(model)
 
-    options = {"network": {}, "network, own": {"places": "own"}}
-    for name, given in options.items():
-        model = network()
-        optimizer = compress(model, loss, (inputs, labels), **{"floats_per_step": 6, "verbose": False, **given})
-
-        def closure(model: nn.Module = model) -> torch.Tensor:
-            return loss(model(inputs), labels)
-
-        def go(optimizer: Any, closure: Any, name: str) -> None:
-            for step in range(15):
-                torch.manual_seed(step)
-                optimizer.step(closure)
-
-        go(optimizer, closure, name)
-        torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, folder / f"net-{rank}.pt")
-        go(optimizer, closure, name)
-        out[name] = parameters(model)
-        saved = torch.load(folder / f"net-{rank}.pt", weights_only=True)
-        model.load_state_dict(saved["model"])
-        optimizer.load_state_dict(saved["optimizer"])
-        go(optimizer, closure, name)
-        out[f"{name}, resumed"] = parameters(model)
-        out[f"{name}, setup"] = optimizer.setup_bytes if rank else 0  # the first process sends its start as well
-    return out
+    go()
+    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, folder / f"net-{rank}.pt")
+    out = {"network": go()}
+    saved = torch.load(folder / f"net-{rank}.pt", weights_only=True)
+    model.load_state_dict(saved["model"])
+    optimizer.load_state_dict(saved["optimizer"])
+    setup = optimizer.setup_bytes if rank else 0  # the first process sends its start as well
+    return {**out, "network, resumed": go(), "network, setup": setup}
 
 
 def unlike(optimizer: FeedbackSGD) -> float:
@@ -208,30 +241,18 @@ def failure_cases(rank: int, n: int, folder: Path) -> dict[str, Any]:
 
 
 def averages(f: Any, rank: int) -> dict[str, Any]:
-    """Whether DDP outside of no_sync is refused, with a closure and without, and taken inside of it."""
-    refused = []
-    for kind in ("feedback", "sketch"):
-        model = DistributedDataParallel(Head(f.clients[rank]))
-        optimizer: Any = (
-            FeedbackSGD(model.parameters(), Feedback(None, 4, clients=f.n), model=model)
-            if kind == "feedback"
-            else CompressedSGD(model.parameters(), optimal_method(f.smoothness(), 4), model=model)
-        )
-        start = parameters(model)
-        try:
-            optimizer.step(model)
-        except RuntimeError as error:
-            refused.append("no_sync" in str(error) and np.array_equal(start, parameters(model)))
-
-        def closure(model: Any = model) -> torch.Tensor:
-            with model.no_sync():
-                loss = model()
-                loss.backward()
-            return loss
-
-        optimizer.step(closure)
-        refused.append(not np.array_equal(start, parameters(model)))
-    return {"averages are refused": len(refused) == 4 and all(refused)}
+    """Whether DDP outside of no_sync is refused, which changes nothing, and taken inside of it."""
+    model: Any = DistributedDataParallel(Head(f.clients[rank]))
+    optimizer = CompressedSGD(model.parameters(), optimal_method(f.smoothness(), 4), model=model)
+    start, refused = parameters(model), False
+    try:
+        optimizer.step(model)
+    except RuntimeError as error:
+        refused = "no_sync" in str(error) and np.array_equal(start, parameters(model))
+    with model.no_sync():
+        model().backward()
+    optimizer.step()
+    return {"averages are refused": refused and not np.array_equal(start, parameters(model))}
 
 
 def estimate_case(rank: int, n: int) -> dict[str, Any]:
@@ -266,7 +287,7 @@ def main(rank: int, n: int, folder: Path) -> None:
     out = {
         **runner_cases(rank, n),
         **layered_case(rank, n, folder),
-        **compress_cases(rank, n, folder),
+        **compress_case(rank, folder),
         **failure_cases(rank, n, folder),
         **estimate_case(rank, n),
         **refusals(rank),

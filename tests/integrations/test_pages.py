@@ -1,9 +1,9 @@
-"""Every block of docs/training.md runs, scripts with the command that the page names, and so do the examples."""
+"""The pages and docstrings of PyTorch and Flower: what they show is printed, and the study counts as processes do."""
 
 from __future__ import annotations
 
+import doctest
 import importlib.util
-import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -16,36 +16,36 @@ from integrations.processes import python
 from shared.pages import alike, examples
 
 ROOT = Path(__file__).parents[2]
-EXAMPLES = examples(ROOT / "docs" / "training.md", "py|python")
-FILES = {match[1]: (code, shown) for code, shown in EXAMPLES if (match := re.match(r"# file: (\S+)\n", code))}
+PACKAGES = [ROOT / "stepsize_opt" / name for name in ("torch", "flower")]
+MODULES = [path for package in PACKAGES for path in sorted(package.glob("*.py")) if ">>> " in path.read_text("utf-8")]
 
 
-def shell(folder: Path, *command: str) -> str:
-    done = python(*command, folder=folder)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: f"{path.parent.name}.{path.stem}")
+def test_docstring_examples(path: Path) -> None:
+    failed, tried = doctest.testmod(importlib.import_module(f"stepsize_opt.{path.parent.name}.{path.stem}"))
+    assert tried and not failed
 
 
-def test_blocks_run_one_after_the_other_and_print_what_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    names: dict[str, object] = {"__name__": "document"}
-    rest = [example for example in EXAMPLES if example not in FILES.values()]
-    assert len(rest) == 1
-    for code, shown in rest:
-        exec(compile(code, "training.md", "exec"), names)
-        assert alike(capsys.readouterr().out, shown)
+# The blocks of each page, with the arguments of Python that run the last one as the page says.
+PAGES = {
+    "training.md": ("-m torch.distributed.run --standalone --log-dir logs --nproc-per-node 2 app.py", 2),
+    "flower.md": ("app.py", 1),
+}
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        ["-m", "torch.distributed.run", "--standalone", "--log-dir", "logs", "--nproc-per-node", "2", "train.py"],
-    ],
-    ids=lambda command: command[-1],
-)
-def test_scripts_print_what_is_shown(command: list[str], tmp_path: Path) -> None:
-    code, shown = FILES[command[-1]]
-    (tmp_path / command[-1]).write_text(code)
-    assert shown and alike(shell(tmp_path, *command), shown)
+@pytest.mark.parametrize("name", PAGES)
+def test_blocks_and_scripts_print_what_is_shown(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command, count = PAGES[name]
+    found = examples(ROOT / "docs" / name, "py|python")
+    *rest, (script, shown) = sorted(found, key=lambda example: example[0].startswith("# file: ") or len(found) == 1)
+    assert len(found) == count and shown
+    for code, printed in rest:
+        exec(compile(code, name, "exec"), {"__name__": "document"})
+        assert alike(capsys.readouterr().out, printed)
+    (tmp_path / "app.py").write_text(script)
+    done = python(*command.split(), folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert alike(done.stdout, shown), done.stdout
 
 
 def study() -> Any:

@@ -1,25 +1,31 @@
-"""The runs together: resuming, tables and sentences, the command ``bench``, the stored benchmark."""
+"""The solver benchmark: resuming, tables, the command ``bench``, the stored runs; the harness of the speed targets."""
 
 from __future__ import annotations
 
 import json
 import math
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from benchmarks import flower, harness, native
+from benchmarks.harness import GAP, Measured, shortest
 from shared.licences import without_mosek_licence
+from stepsize_opt import RandK
+from stepsize_opt.problems import Federated, Quadratic
+from stepsize_opt.proofs import repair
 from stepsize_solvers import get_solver
-from stepsize_solvers.programs import Settings
+from stepsize_solvers.programs import Program, Settings
 from stepsize_validation.bench import draw_all, process
 from stepsize_validation.bench.plan import (
     BenchSettings,
     ClientsProblem,
-    NodeProblem,
     Plan,
     Problem,
     Task,
@@ -31,7 +37,7 @@ from stepsize_validation.bench.process import run_benchmark, run_task
 from stepsize_validation.bench.results import RESULTS_FILE, Results, competing, size_table, solver_table, summary
 from stepsize_validation.bench.worker import climb, judge
 from stepsize_validation.cli import main, studies
-from stepsize_validation.data import DATA_VARIABLE
+from stepsize_validation.data import DATA_VARIABLE, Dataset, federated_logistic
 
 STORED = Path(__file__).parents[2] / "docs" / "benchmark"
 PLAN = Plan(sizes=(3, 4, 5), native_sizes=(8,), kind_size=None, data=False, solvers=("native", "clarabel"))
@@ -64,15 +70,24 @@ def made_up() -> Results:
     return Results(BenchSettings(), {"processor": "p", "machine": "m", "cores": "2", "numpy": "2"}, runs)
 
 
-def test_times_are_those_of_the_first_rung_within_the_certified_gap() -> None:
+@pytest.mark.slow
+def test_every_figure_is_drawn(tmp_path: Path) -> None:
+    written = draw_all(made_up(), tmp_path)
+    assert written == ["time-size.png", "time-gap.png", "profiles.png"]
+    assert all((tmp_path / name).read_bytes().startswith(b"\x89PNG") for name in written)
+
+
+def test_tables_and_sentences() -> None:
+    """Times are those of the first rung within the certified gap; problems, ratios and broken claims are counted."""
     table = size_table(made_up())
     assert list(table.loc["native"]) == ["0.001", "0.008", "0.064", "1e-08"]
     assert list(table.loc["clarabel"]) == ["0.01", "0.32", "time limit", "1e-08"]
     assert list(table.loc["scs"]) == ["gap 1e-05", "0.004", "gap 1e-05", "1e-08"]
     assert list(table.loc["mosek"]) == ["no licence", "–", "–", "–"]
-
-
-def test_the_table_of_solvers_counts_problems_ratios_and_broken_claims() -> None:
+    total, solving = summary(made_up())
+    # The fastest other solver takes 10 times the time of native at d = 10 and 0.5 times at d = 20.
+    assert "2.24 times" in total and "0.5 on d=20 to 10 on d=10" in total
+    assert "1.58" in solving and "0.5, on d=20" in solving
     table = solver_table(made_up())
     assert list(table.loc["native", ["1e-03", "1e-06", "1e-08"]]) == ["3/3", "3/3", "3/3"]
     assert list(table.loc["scs", ["1e-03", "1e-06", "1e-08"]]) == ["3/3", "1/3", "0/3"]
@@ -84,13 +99,6 @@ def test_the_table_of_solvers_counts_problems_ratios_and_broken_claims() -> None
     assert table.loc["mosek", "1e-03"] == "no licence"
 
 
-def test_the_summary_has_the_mean_and_the_extreme_ratios() -> None:
-    total, solving = summary(made_up())
-    # The fastest other solver takes 10 times the time of native at d = 10 and 0.5 times at d = 20.
-    assert "2.24 times" in total and "0.5 on d=20 to 10 on d=10" in total
-    assert "1.58" in solving and "0.5, on d=20" in solving
-
-
 def test_the_native_solver_without_closed_forms_is_a_row_and_does_not_compete() -> None:
     (problem,) = size_problems((10,))
     tasks = [Task(problem, "clarabel"), Task(problem, "native", iterate=True)]
@@ -98,13 +106,6 @@ def test_the_native_solver_without_closed_forms_is_a_row_and_does_not_compete() 
     assert list(competing(results)["label"]) == ["clarabel"]
     assert list(solver_table(results).index) == ["clarabel", "native (iterates)"]
     assert summary(results) == []
-
-
-@pytest.mark.slow
-def test_every_figure_is_drawn(tmp_path: Path) -> None:
-    written = draw_all(made_up(), tmp_path)
-    assert written == ["time-size.png", "time-gap.png", "profiles.png"]
-    assert all((tmp_path / name).read_bytes().startswith(b"\x89PNG") for name in written)
 
 
 def test_the_stored_run_is_one_of_the_default_plan_that_native_solved() -> None:
@@ -142,17 +143,14 @@ class TestRunning:
         again: list[int] = []
         results = run_benchmark(PLAN, tmp_path, say=lambda task, done, total: again.append(done))
         tasks = PLAN.tasks()
+        sizes = [task.problem.d for task in tasks]
+        assert sizes == sorted(sizes) and tasks[0].solver == "native"
+        assert {task.solver for task in tasks if task.problem.d == 8} == {"native"}
         assert again == list(range(2, len(tasks)))
         assert [(run["problem"], run["label"]) for run in results.runs] == [(t.problem.name, t.label) for t in tasks]
         assert path.read_text(encoding="utf-8").startswith(kept)
         assert Results.read(tmp_path).runs == results.runs == run_benchmark(PLAN, tmp_path).runs
         assert path.read_text(encoding="utf-8").count("\n") == 1 + len(tasks)
-
-    def test_small_and_native_first(self) -> None:
-        tasks = PLAN.tasks()
-        assert [task.problem.d for task in tasks] == sorted(task.problem.d for task in tasks)
-        assert tasks[0] == Task(tasks[0].problem, "native")
-        assert {task.solver for task in tasks if task.problem.d == 8} == {"native"}
 
     def test_other_conditions_are_not_mixed(self, tmp_path: Path) -> None:
         run_benchmark(PLAN, tmp_path)
@@ -218,7 +216,31 @@ class TestRunning:
 
 TINY = Problem("size", 3, condition=10.0)
 FAST = BenchSettings(time_limit=5.0, repeats=1)
-NATIVE = Task(TINY, "native")
+
+
+def test_problems_build_survive_json_and_judge_answers(monkeypatch, tmp_path) -> None:
+    problems = [*size_problems((3, 5)), *kind_problems(4), Problem("data", 30, data="breast_cancer")]
+    assert len({problem.name for problem in problems}) == len(problems)
+    for problem in problems:
+        built, again = problem.build(), Problem(**json.loads(json.dumps(asdict(problem)))).build()
+        if isinstance(built, ClientsProblem):
+            assert len(built.matrices) == problem.clients
+            np.testing.assert_array_equal(built.matrices, again.matrices)
+        else:
+            assert built.program.d == problem.d
+            np.testing.assert_array_equal(built.program.families[0].B, again.program.families[0].B)
+    built = TINY.build()
+    outcome = get_solver("native").solve(built.program, Settings())
+    assert judge(built, outcome, 1e-6)["gap"] <= 1e-6
+    for broken in (np.full((3, 3), np.nan), np.diag([1.0, 1.0, np.inf])):
+        assert judge(built, replace(outcome, X=broken), 1e-6)["gap"] is None
+        assert judge(built, replace(outcome, duals=(broken[None],)), 1e-6)["gap"] is None
+    monkeypatch.delenv(DATA_VARIABLE, raising=False)
+    assert [problem.data for problem in data_problems()] == ["breast_cancer", "digits"]
+    (tmp_path / "heart_scale").write_text("")
+    monkeypatch.setenv(DATA_VARIABLE, str(tmp_path))
+    assert [problem.data for problem in data_problems()] == ["heart_scale", "breast_cancer", "digits"]
+
 
 # Solvers that misbehave, known in the process of a run and nowhere else.
 _BAD_SOLVERS = """
@@ -259,45 +281,17 @@ worker.main()
 """
 
 
-def test_every_problem_builds_and_survives_json() -> None:
-    problems = [*size_problems((3, 5)), *kind_problems(4), Problem("data", 30, data="breast_cancer")]
-    assert len({problem.name for problem in problems}) == len(problems)
-    for problem in problems:
-        built, again = problem.build(), Problem(**json.loads(json.dumps(asdict(problem)))).build()
-        if isinstance(built, ClientsProblem):
-            assert isinstance(again, ClientsProblem) and len(built.matrices) == problem.clients
-            np.testing.assert_array_equal(built.matrices, again.matrices)
-            continue
-        assert isinstance(again, NodeProblem) and built.program.d == problem.d
-        np.testing.assert_array_equal(built.program.families[0].B, again.program.families[0].B)
-
-
-def test_embedded_data_is_always_there(monkeypatch, tmp_path) -> None:
-    monkeypatch.delenv(DATA_VARIABLE, raising=False)
-    assert [problem.data for problem in data_problems()] == ["breast_cancer", "digits"]
-    (tmp_path / "heart_scale").write_text("")
-    monkeypatch.setenv(DATA_VARIABLE, str(tmp_path))
-    assert [problem.data for problem in data_problems()] == ["heart_scale", "breast_cancer", "digits"]
-
-
 @pytest.mark.parametrize(
     ("gaps", "finest", "expected"),
     [
-        # Each target at its own tolerance.
-        ({1e-3: 1e-4, 1e-6: 1e-7, 1e-8: 1e-9}, 0.0, [1e-3, 1e-6, 1e-8]),
-        # One solve reaches everything.
-        ({1e-3: 1e-9}, 0.0, [1e-3]),
-        # A missed target is refined twice and no more; the next target starts at its own tolerance.
-        ({1e-3: 1e-2, 1e-4: 1e-2, 1e-5: 1e-2}, 1e-5, [1e-3, 1e-4, 1e-5]),
-        # No tolerance below the finest, none twice.
-        ({1e-3: 1e-4, 1e-6: 1e-5, 1e-7: 1e-5}, 1e-7, [1e-3, 1e-6, 1e-7]),
-        # Without an answer the ladder goes on.
-        ({1e-3: None, 1e-4: 1e-9}, 0.0, [1e-3, 1e-4]),
+        ({1e-3: 1e-4, 1e-6: 1e-7, 1e-8: 1e-9}, 0.0, [1e-3, 1e-6, 1e-8]),  # each target at its own tolerance
+        ({1e-3: 1e-9}, 0.0, [1e-3]),  # one solve reaches everything
+        ({1e-3: 1e-2, 1e-4: 1e-2, 1e-5: 1e-2}, 1e-5, [1e-3, 1e-4, 1e-5]),  # a missed target is refined twice
+        ({1e-3: 1e-4, 1e-6: 1e-5, 1e-7: 1e-5}, 1e-7, [1e-3, 1e-6, 1e-7]),  # none below the finest, none twice
+        ({1e-3: None, 1e-4: 1e-9}, 0.0, [1e-3, 1e-4]),  # without an answer the ladder goes on
     ],
 )
-def test_the_ladder_refines_only_missed_targets(
-    gaps: dict[float, float | None], finest: float, expected: list[float]
-) -> None:
+def test_the_ladder_refines_only_missed_targets(gaps: Any, finest: float, expected: list[float]) -> None:
     tried: list[float] = []
 
     def solve(tol: float) -> float | None:
@@ -310,7 +304,7 @@ def test_the_ladder_refines_only_missed_targets(
 
 @pytest.mark.slow
 def test_native_reaches_every_certified_gap() -> None:
-    run = run_task(NATIVE, BenchSettings())
+    run = run_task(Task(TINY, "native"), BenchSettings())
     assert run["run_status"] == "done" and run["problem"] == "d=3"
     for target in (1e-3, 1e-6, 1e-8):
         assert any(rung["gap"] <= target for rung in run["rungs"])
@@ -335,16 +329,6 @@ def test_clients_are_the_call_that_users_make() -> None:
     built = problem.build()
     assert isinstance(built, ClientsProblem)
     assert set(built.solve("native", 1e-6, {}).binding) == {"λ_D ≤ n/K", "D ⪯ L⁻¹"}
-
-
-def test_nan_and_infinite_answers_have_no_gap() -> None:
-    problem = TINY.build()
-    assert isinstance(problem, NodeProblem)
-    outcome = get_solver("native").solve(problem.program, Settings())
-    assert judge(problem, outcome, 1e-6)["gap"] <= 1e-6
-    for broken in (np.full((3, 3), np.nan), np.diag([1.0, 1.0, np.inf])):
-        assert judge(problem, replace(outcome, X=broken), 1e-6)["gap"] is None
-        assert judge(problem, replace(outcome, duals=(broken[None],)), 1e-6)["gap"] is None
 
 
 @pytest.fixture
@@ -381,5 +365,99 @@ def test_a_solver_that_misbehaves_has_a_status(bad_solvers, name: str, status: s
 
 def test_a_process_that_does_not_start(monkeypatch) -> None:
     monkeypatch.setattr(process, "WORKER", (sys.executable, "-c", "raise SystemExit('no such thing')"))
-    run = run_task(NATIVE, FAST)
+    run = run_task(Task(TINY, "native"), FAST)
     assert (run["run_status"], run["run_message"]) == ("crashed", "exit code 1: no such thing")
+
+
+# ----------------------------------------------------------------
+# the harness of the speed benchmarks: a miss ends with exit code 1; they compare the same problems
+
+
+@pytest.mark.parametrize(("value", "code"), [(10.0, 0), (10.1, 1), (math.inf, 1), (math.nan, 1)])
+def test_a_miss_ends_with_exit_code_1(value: float, code: int, capsys: pytest.CaptureFixture[str]) -> None:
+    def study(quick: bool) -> Iterator[Measured]:
+        """Measure a toy."""
+        yield Measured("cost", f"quick is {quick}", value, at_most=10.0)
+        yield Measured("cost", "harmless", 1.0, at_most=10.0)
+        yield Measured("speed", "near", 3.0, at_least=3.0)
+        yield Measured("shown", "without a target", 1e9)
+
+    assert harness.main([study], ["--quick"]) == code
+    table = capsys.readouterr().out.partition("worst case")[2]
+    assert "quick is True" in table and "harmless" not in table
+    assert ("MISSED" in table) == bool(code)
+
+
+def test_the_shortest_call_counts_and_runs_take_turns() -> None:
+    order: list[str] = []
+    now = iter(np.cumsum([0, 5, 0, 1, 0, 2, 0, 4]).tolist())
+    calls = [lambda: order.append("first"), lambda: order.append("second")]
+    first, second = shortest(calls, 2, clock=lambda: next(now))
+    assert order == ["first", "second"] * 2
+    assert (first.seconds, second.seconds) == (2, 1)
+
+
+def test_the_plain_model_and_the_native_solver_solve_the_same_problem() -> None:
+    B, sketch = native.synthetic(5, 10.0), RandK(5, 1)
+    program = Program.single(B, sketch.map)
+    assert native.certified_gap(program, native.solve(program)) <= GAP
+    theirs = native.solve_plain_model(B, sketch.second_moment_matrix, "CLARABEL")
+    assert theirs is not None
+    values = [repair(program, D).log_det for D in (theirs, native.solve(program).X)]
+    assert values[0] == pytest.approx(values[1], abs=5e-5)
+
+
+@pytest.mark.slow
+def test_a_study_in_small() -> None:
+    """It measures something; how fast it is, ``make bench-native`` judges."""
+    measured = list(native.closed_form(True))
+    assert measured and all(0.0 < one.value < math.inf for one in measured)
+
+
+# ----------------------------------------------------------------
+# the baselines of the table on the Flower page: without compression or local steps they are gradient descent
+
+
+@pytest.fixture
+def f() -> Federated:
+    rng = np.random.default_rng(0)
+    parts = (Dataset("random", rng.standard_normal((30, 6)), rng.choice([-1.0, 1.0], 30)) for _ in range(3))
+    return federated_logistic(tuple(parts), 0.01, "ridge")
+
+
+@pytest.mark.parametrize("method", [flower.dasha, flower.marina])
+def test_without_compression_it_is_gradient_descent_and_with_it_it_converges(
+    method: Any, f: Federated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flower, "K", 6)
+    gammas, X = np.array([0.1, 1.0]), np.zeros((2, 6))
+    for found, up, down in islice(method(f.client_gradients, 6, gammas, np.random.default_rng(0)), 9):
+        X = X - gammas[:, None] * f.gradient(X)
+        np.testing.assert_allclose(found, X, rtol=1e-12)
+        assert np.all(np.asarray(up) == 24) and down == 24
+    monkeypatch.setattr(flower, "K", 2)
+    rounds = method(f.client_gradients, 6, np.full(1, 0.5), np.random.default_rng(0))
+    norms = [np.linalg.norm(f.gradient(X)) for X, _, _ in islice(rounds, 2000)]
+    assert norms[-1] < 1e-3 * norms[0]
+
+
+@pytest.mark.parametrize("steps", [1, 5])
+def test_fedavg_makes_local_steps_of_every_client(steps: int, f: Federated) -> None:
+    gammas, X = np.array([0.1, 1.0]), np.zeros((2, 6))
+    for found, up, down in islice(flower.fedavg(f, gammas, steps), 4):
+        ends = np.tile(X, (f.n, 1, 1))
+        for end, one in zip(ends, f.clients, strict=True):
+            for _ in range(steps):
+                end -= gammas[:, None] * one.gradient(end)
+        gradient_step = X - gammas[:, None] * f.gradient(X)
+        X = ends.mean(axis=0)
+        assert (steps == 1) == np.allclose(X, gradient_step, rtol=1e-12)
+        np.testing.assert_allclose(found, X, rtol=1e-12)
+        assert up == down == 24
+
+
+def test_dead_clients_hold_the_others_back_until_they_are_forgotten() -> None:
+    rng = np.random.default_rng(2)
+    f = Federated(tuple(Quadratic(np.eye(30), rng.standard_normal(30)) for _ in range(10)))
+    gaps = {gap["method"]: gap["gap"] for gap in flower.forgotten(f, 60)}
+    assert gaps["forgotten after 20 rounds"] < 0.2 * gaps["never forgotten"]
