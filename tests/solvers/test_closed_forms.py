@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from shared.native_problems import one_direction, rand_k, spectrum
-from stepsize_solvers.closed_forms import Balanced, ClosedForm, sign_pattern, uncoupled
-from stepsize_solvers.large.balancing import balanced_vector
+from stepsize_solvers.closed_forms import Balanced, ClosedForm, balanced_vector, sign_pattern, uncoupled
 from stepsize_solvers.native import NativeSolver
 from stepsize_solvers.numerics.linalg import sym
 from stepsize_solvers.programs.contract import Outcome, Settings, Status

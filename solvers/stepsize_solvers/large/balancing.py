@@ -10,7 +10,7 @@ package is Σ log x_j itself, and x is optimal.
 The eigenvalues of I + N lie in [1, 2] near the solution: conjugate gradients need few products with M, and nothing else
 of M is used.
 
-*Theorem B* (``stepsize_solvers.closed_forms``) has a dense M ≻ 0 of any signs, and other weights.
+*Theorem B* balances a dense M ≻ 0 of any signs with other weights (``stepsize_solvers.closed_forms``).
 """
 
 from __future__ import annotations
@@ -20,18 +20,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import lapack
 
+from stepsize_solvers.closed_forms import balancing_length
 from stepsize_solvers.numerics.krylov import conjugate_gradients
 from stepsize_solvers.numerics.progress import Bounds, Limits, Progress
-from stepsize_solvers.programs import Matrix, Status, Vector, add_to_diagonal
+from stepsize_solvers.programs import Status, Vector
 
 _PATIENCE = 5  # points without a narrower interval: the rest is rounding
 _MARGIN = 1e-4  # of the tolerance: the last steps converge quadratically and cost next to nothing
-_NEWTON_STEPS = 60
-_TINY = 2.0**-1022  # the smallest normal number
-# With four scaling steps before them 3.8 Newton steps are enough on average instead of 5.3, with six 3.3.
-_SCALING_STEPS = 4
 _MOST_PRODUCTS = 60  # of one Newton step; the condition number of I + N is near two where it matters
 
 
@@ -112,53 +108,7 @@ def _newton(
     h = conjugate_gradients(hessian, residual, lambda _, size: size <= enough, _MOST_PRODUCTS, progress.work)
     change = y * h
     change_of_image = times(change)
-    length = _length(np.ones_like(y), h, float(residual @ h), float(change @ image), float(change @ change_of_image))
+    length = balancing_length(
+        np.ones_like(y), h, float(residual @ h), float(change @ image), float(change @ change_of_image)
+    )
     return y + length * change, image + length * change_of_image
-
-
-def balanced_vector(M: Matrix, weights: Vector) -> Vector:
-    """The y for a dense M ≻ 0, by factorised Newton steps after a few of the fixed point."""
-    scale = float(np.minimum.reduce(weights))
-    w, M = weights / scale, M / scale
-    y = np.sqrt(w / np.maximum(M.diagonal(), _TINY))
-    y = y * math.sqrt(float(np.add.reduce(w)) / float(y.dot(M).dot(y)))  # yᵀMy = Σw holds at the solution
-    for _ in range(_SCALING_STEPS):
-        image = M.dot(y)
-        if not np.minimum.reduce(image) > 0.0:
-            break
-        y = np.sqrt(y * w / image)
-    for _ in range(_NEWTON_STEPS):
-        image = M.dot(y)
-        residual = w - y * image
-        H = M * y
-        H *= y[:, None]
-        add_to_diagonal(H, w)
-        K, info = lapack.dpotrf(H.T, 1, 1, 1)  # lower, clean, overwrite_a
-        if info != 0:
-            break
-        h = np.asarray(lapack.dpotrs(K, residual, 1)[0])
-        square, change = float(residual.dot(h)), y * h
-        y = y + _length(w, h, square, float(change.dot(image)), float(change.dot(M).dot(change))) * change
-        if square < 1e-16 * w.size:  # the next error is the square of this: rounding
-            break
-    return y
-
-
-def _length(w: Vector, h: Vector, square: float, linear: float, quadratic: float) -> float:
-    """The length of a Newton step h: about the minimum over a of ½(y + ay∘h)ᵀM(y + ay∘h) − Σ w log(1 + ah).
-
-    square: that of the Newton decrement; linear, quadratic: (y∘h)ᵀMy and (y∘h)ᵀM(y∘h).
-    """
-    if square < 0.0625:
-        return 1.0
-    a = 1.0 / (1.0 + math.sqrt(square))
-    low = float(h.min())
-    limit = -0.99 / low if low < 0.0 else 1e3
-    for _ in range(8):  # safeguarded Newton steps in one variable
-        q = h / (1.0 + a * h)
-        wq = w * q
-        change = (linear + a * quadratic - float(wq.sum())) / (quadratic + float(wq.dot(q)))
-        a = min(max(a - change, 0.5 * a), 0.5 * (a + limit) if a < limit else limit)
-        if abs(change) < 0.05 * a:  # the next Newton step in all variables corrects the rest
-            break
-    return a
