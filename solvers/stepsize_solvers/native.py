@@ -16,7 +16,7 @@ import numpy as np
 from stepsize_solvers.closed_forms import closed_form, optimum
 from stepsize_solvers.families import solve_families
 from stepsize_solvers.interior.condition import Condition, ConditionPoint
-from stepsize_solvers.interior.dense import listed
+from stepsize_solvers.interior.dense import Unknowns, listed
 from stepsize_solvers.interior.diagonal import solve_diagonal
 from stepsize_solvers.interior.driver import Drive
 from stepsize_solvers.interior.floor import Factorised, Floor, FloorPoint, Former
@@ -139,7 +139,7 @@ def _solve_condition(family: Family, pattern: Pattern, settings: Settings, optio
     if found is not None:
         return found
     progress: Progress[ConditionPoint] = Progress(pattern.d, Limits.of(settings, _MOST_STEPS), *_CONDITION)
-    unknowns = listed(family.Q, pattern, _most_condition_unknowns(family.Q, pattern))
+    unknowns = _condition_unknowns(family.Q, pattern)
     single = pattern.is_full and pattern.d >= options.single_precision_from
     problem = Condition(_entrywise(family), pattern, settings.tol, progress.work, unknowns, single)
     start = None if settings.warm_start is None else warm_start(problem, settings.warm_start)
@@ -158,14 +158,12 @@ def _entrywise(family: Family) -> Family:
     return replace(family, Q=Hadamard(P))
 
 
-def _most_condition_unknowns(Q: PositiveMap, pattern: Pattern) -> int:
-    """How many unknowns a factorised system of the condition may have."""
+def _condition_unknowns(Q: PositiveMap, pattern: Pattern) -> Unknowns | None:
+    """Those of a factorised system; None where conjugate gradients are faster, or a graded map asks for them."""
     if not pattern.is_full:
-        return Sizes.DENSE_UNKNOWNS
-    if is_graded(Q):
-        return 0
-    d = Sizes.CONDITION_DENSE_ENTRYWISE if Q.is_entrywise else Sizes.CONDITION_DENSE
-    return d * (d + 1) // 2
+        return listed(Q, pattern, Sizes.DENSE_UNKNOWNS)
+    largest = Sizes.CONDITION_DENSE_ENTRYWISE if Q.is_entrywise else Sizes.CONDITION_DENSE
+    return None if is_graded(Q) or pattern.d > largest else listed(Q, pattern)
 
 
 def _solve_diagonal(M: Matrix, settings: Settings) -> Outcome:

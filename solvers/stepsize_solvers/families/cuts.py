@@ -30,7 +30,6 @@ import numpy as np
 from stepsize_solvers.families.iteration import MOST_STEPS, iterate, start_point, with_duals
 from stepsize_solvers.families.point import Model, Point
 from stepsize_solvers.numerics.progress import Bounds, Limits, Progress
-from stepsize_solvers.numerics.sizes import Sizes
 from stepsize_solvers.programs import Family, Matrix, Program, Settings, Stack, Status
 
 # Families with fewer columns than this many times d are left whole: the rounds would cost more than they save.
@@ -65,12 +64,7 @@ class CutPoint:
     duals: tuple[Stack, ...]
 
 
-def worth_cutting(program: Program) -> bool:
-    """Whether d is large and some family has many more columns than d."""
-    return program.d >= Sizes.CUTS and program.pattern.W is None and any(_is_cut(f) for f in program.families)
-
-
-def _is_cut(family: Family) -> bool:
+def is_cut(family: Family) -> bool:
     """Whether the factors of a family are cut; the module's text says why plain linear ones are not."""
     n, d, r = family.H.shape
     return n * r > _WORTH * d and n > 1 and not (family.is_plain and family.B is None)
@@ -187,7 +181,7 @@ def _examine(model: Model, X: Matrix) -> _Examined:
     tops = []
     for family in program.families:
         images = family.images(X)
-        if _is_cut(family):
+        if is_cut(family):
             values, vectors = np.linalg.eigh(images)
             spectra.append((1.0 - values / program.constant(family, log_det), vectors))
         else:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stepsize_solvers.families.dense import dense_solver, unknowns
+from stepsize_solvers.families.dense import dense_solver
 from stepsize_solvers.families.newton import newton_system, solve_by_cg
 from stepsize_solvers.families.point import FamilyState, Model, Point, congruence
 from stepsize_solvers.interior.driver import Drive, Rules
@@ -95,8 +95,8 @@ class Families:
 
     def _linear_solver(self, p: Point) -> Callable[[Matrix], Matrix]:
         """rhs ↦ Y with 𝓗(Y) = rhs: a factorisation for few unknowns or where conjugate gradients have become slow."""
-        model, progress, size = self.model, self.progress, unknowns(self.model)
-        if 0 < size <= (Sizes.FAMILIES_DENSE_AFTER_SLOW if self.slow else Sizes.FAMILIES_DENSE):
+        model, progress = self.model, self.progress
+        if model.program.pattern.unknowns <= (Sizes.FAMILIES_DENSE_AFTER_SLOW if self.slow else Sizes.FAMILIES_DENSE):
             dense = dense_solver(model, p)
             if dense is not None:
                 return dense

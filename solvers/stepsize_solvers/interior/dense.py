@@ -375,8 +375,7 @@ def listed(Q: PositiveMap, pattern: Pattern, most: float = math.inf) -> Unknowns
         return DiagonalUnknowns(P)
     if pattern.W is not None:
         return GivenUnknowns(Q, pattern)
-    count = sum(n * (n + 1) // 2 for n in pattern.sizes)
-    if count > most or pattern.d**4 > Sizes.FACTORISED_FLOATS:
+    if pattern.unknowns > most or pattern.d**4 > Sizes.FACTORISED_FLOATS:
         return None
     at = coordinates(pattern.d)
     T = map_matrix(Q, at)

@@ -72,6 +72,11 @@ class Pattern:
         return sum(self.sizes)
 
     @cached_property
+    def unknowns(self) -> int:
+        """How many numbers describe X."""
+        return len(self.sizes) if self.W is not None else sum(n * (n + 1) // 2 for n in self.sizes)
+
+    @cached_property
     def slices(self) -> list[slice]:
         return block_slices(self.sizes)
 
