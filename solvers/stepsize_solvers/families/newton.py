@@ -39,7 +39,7 @@ import numpy as np
 from scipy.linalg import lapack
 
 from stepsize_solvers.families.point import FamilyState, Model, Point, trace
-from stepsize_solvers.numerics.krylov import conjugate_gradients
+from stepsize_solvers.numerics.krylov import Operator, conjugate_gradients
 from stepsize_solvers.numerics.linalg import cholesky, sym
 from stepsize_solvers.numerics.progress import Work
 from stepsize_solvers.programs import Indices, Matrix, Vector, add_to_diagonal
@@ -54,7 +54,7 @@ _MOST_PAIRS = 5000
 
 
 @dataclass(frozen=True, eq=False)
-class NewtonSystem:
+class NewtonSystem(Operator):
     """𝓗 at one point, with its preconditioner: 1/J_ab, T, and the Cholesky factor of I + TJ⁻¹Tᵀ (None without rows)."""
 
     model: Model
@@ -62,9 +62,6 @@ class NewtonSystem:
     J_inverse: Matrix
     T: PairedRows | None = None
     factor: Matrix | None = None
-
-    def inner(self, Y: Matrix, Y2: Matrix) -> float:
-        return float(np.vdot(Y, Y2))
 
     def __call__(self, Y: Matrix) -> Matrix:
         """𝓗(Y), projected onto the pattern."""

@@ -43,6 +43,7 @@ from stepsize_solvers.interior.driver import InequalityPoint, IterativeSystem, R
 from stepsize_solvers.interior.frame import Frame, FullFrame, Scaling, effective_beta, is_graded
 from stepsize_solvers.numerics.krylov import (
     ChebyshevInverse,
+    Preconditioned,
     chebyshev_inverse,
     images_of_solution,
     within_scaled_tolerance,
@@ -333,7 +334,7 @@ class ActiveRows:
 
 
 @dataclass(frozen=True, eq=False)
-class SchurComplement:
+class SchurComplement(Preconditioned):
     """Y ↦ rows of F′ p(𝒦) F′*[Y] + T ∘ Y, with its diagonal preconditioner and inner product."""
 
     jacobian: Jacobian
@@ -437,7 +438,7 @@ class SchurSystem:
         finished = within_scaled_tolerance(schur, schur.T, tolerance)
         b = c[:rows] - schur.jacobian.forward(X)
         # The images of the answer cost nothing beside those of the directions that it is made of.
-        X, dZt = images_of_solution(schur, b, (X, dZt), finished, _MOST_ITERATIONS, self.work)
+        X, dZt = images_of_solution(schur.images, schur, b, (X, dZt), finished, _MOST_ITERATIONS, self.work)
         return Solution(sym(X), dZt)
 
 

@@ -24,7 +24,7 @@ from functools import cached_property
 import numpy as np
 
 from stepsize_solvers.interior.frame import Frame, effective_beta
-from stepsize_solvers.numerics.krylov import conjugate_gradients
+from stepsize_solvers.numerics.krylov import Operator, conjugate_gradients
 from stepsize_solvers.numerics.linalg import (
     Array,
     cholesky,
@@ -113,7 +113,7 @@ class MetricPoint:
 
 
 @dataclass(frozen=True, eq=False)
-class KrylovSystem:
+class KrylovSystem(Operator):
     """A by conjugate gradients; beta: the scalar stand-in for 𝒬."""
 
     p: MetricPoint
@@ -134,9 +134,6 @@ class KrylovSystem:
 
     def precondition(self, Y: Array) -> Array:
         return self.p.frame.project(self.inverse * Y)
-
-    def inner(self, Y: Array, Y2: Array) -> float:
-        return float(np.vdot(Y, Y2))
 
     def solve(self, rhs: Matrix, floor: float, far: bool, work: Work) -> Matrix:
         """A⁻¹·rhs; ``far``: whether the step is one of those that approach, for which a rough direction will do.

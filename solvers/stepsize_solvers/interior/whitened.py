@@ -22,7 +22,7 @@ from stepsize_solvers.interior.driver import IterativeSystem, Solution
 from stepsize_solvers.interior.floor import FloorPoint
 from stepsize_solvers.interior.frame import Basis, effective_beta
 from stepsize_solvers.numerics.curvature import Curvatures, PatternCurvature
-from stepsize_solvers.numerics.krylov import conjugate_gradients
+from stepsize_solvers.numerics.krylov import Operator, conjugate_gradients
 from stepsize_solvers.numerics.linalg import Array, congruence_diagonal, eigh, sym, weighted_gram
 from stepsize_solvers.numerics.progress import Work
 from stepsize_solvers.programs import Family, Matrix, Pattern, PositiveMap
@@ -169,7 +169,7 @@ class Complement:
 
 
 @dataclass(frozen=True, eq=False)
-class Plane:
+class Plane(Operator):
     """The operator Y ↦ ĜK⁻¹Ĝ*[Y] + Y, Ĝ = PᵀG′P, within the plane ⟨floor, Y⟩ = 0.
 
     p: its diagonal inverted; normal: p∘floor with ⟨normal, floor⟩ = 1.
@@ -184,9 +184,6 @@ class Plane:
     def normal(self) -> Array:
         normal = self.p * self.floor
         return np.asarray(normal / float(np.vdot(normal, self.floor)))
-
-    def inner(self, Y: Array, Y2: Array) -> float:
-        return float(np.vdot(Y, Y2))
 
     def in_plane(self, Y: Array) -> Array:
         return np.asarray(Y - self.inner(self.floor, Y) * self.normal)

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stepsize_solvers.closed_forms import balancing_length
-from stepsize_solvers.numerics.krylov import conjugate_gradients
+from stepsize_solvers.numerics.krylov import Operator, conjugate_gradients
 from stepsize_solvers.numerics.progress import Bounds, Limits, Progress
 from stepsize_solvers.programs import Status, Vector
 
@@ -81,7 +81,7 @@ def _bounds(y: Vector, ratio: Vector) -> Bounds:
 
 
 @dataclass(frozen=True, eq=False)
-class _Hessian:
+class _Hessian(Operator):
     """I + N, which needs no preconditioner."""
 
     times: Callable[[Vector], Vector]
@@ -92,9 +92,6 @@ class _Hessian:
 
     def precondition(self, h: Vector) -> Vector:
         return h
-
-    def inner(self, h: Vector, other: Vector) -> float:
-        return float(h @ other)
 
 
 def _newton(

@@ -23,7 +23,7 @@ from functools import cached_property
 
 import numpy as np
 
-from stepsize_solvers.numerics.krylov import conjugate_gradients
+from stepsize_solvers.numerics.krylov import Operator, conjugate_gradients
 from stepsize_solvers.numerics.linalg import eigh, sym
 from stepsize_solvers.numerics.progress import Bounds, Limits, Progress, Work
 from stepsize_solvers.programs import Matrix, Status, Vector, add_to_diagonal
@@ -138,7 +138,7 @@ class LowRankPoint:
 
 
 @dataclass(frozen=True, eq=False)
-class _Hessian:
+class _Hessian(Operator):
     """Z ↦ ṼᵀDiag(ψ″∘diag(ṼZṼᵀ))Ṽ + νZ, and its inverse on diagonal Z, that of its diagonal elsewhere."""
 
     Vt: Matrix
@@ -162,9 +162,6 @@ class _Hessian:
         out = Z / scale
         np.fill_diagonal(out, inverse @ Z.diagonal())
         return out
-
-    def inner(self, Z: Matrix, Z2: Matrix) -> float:
-        return float(np.vdot(Z, Z2))
 
 
 def solve_low_rank(a: Vector, V: Matrix, limits: Limits) -> tuple[Status, Progress[LowRankPoint]]:
