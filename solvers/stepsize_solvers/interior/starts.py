@@ -78,17 +78,20 @@ def _frames(family: Family, pattern: Pattern, exponents: Matrix) -> Iterator[Fra
         if not w.max() > 0.0:
             continue
         w = np.maximum(w, _EIGENVALUE_FLOOR * w.max())
-        rotated = w if M is B and pattern.is_full else sym(U.T @ B @ U)
+        rotated = None if M is B and pattern.is_full else sym(U.T @ B @ U)  # None: it is Diag(w)
         for exponent in row:
             root = w ** (-0.5 * exponent)
-            Bt = rotated * root**2 if rotated.ndim == 1 else rotated * np.multiply.outer(root, root)
             C, E = scale[:, None] * U * root, U / scale[:, None] / root
             if exponent == 0.0:
                 # Exactly I: rounding errors of UUᵀ are too much for a map with coefficients of 10³⁰.
-                C, E, Bt = np.diag(scale), np.diag(1.0 / scale), B
-            log_det = 2.0 * float(np.log(root * scale).sum())
-            shared = family.Q, family.a, pattern, C, E, log_det
-            yield FullFrame(*shared, Bt) if Bt.ndim == 1 else BlockFrame(*shared, family.B, Bt)
+                C, E = np.diag(scale), np.diag(1.0 / scale)
+            shared = family.Q, family.a, pattern, C, E, 2.0 * float(np.log(root * scale).sum())
+            if exponent == 0.0:
+                yield BlockFrame(*shared, family.B, B)
+            elif rotated is None:
+                yield FullFrame(*shared, w * root**2)
+            else:
+                yield BlockFrame(*shared, family.B, rotated * np.multiply.outer(root, root))
 
 
 # ---------------------------------------------------------------- the condition
