@@ -164,16 +164,40 @@ class _Hessian(Operator):
         return out
 
 
+@dataclass
+class _Path:
+    """Newton steps at a falling ν; decrement: of the last one."""
+
+    progress: Progress[LowRankPoint]
+    nu: float
+    decrement: float = math.inf
+
+    def details(self, p: LowRankPoint) -> dict[str, str]:
+        return {"nu": f"{self.nu * len(p.K) / len(p.s):.1e}", "decrement": f"{self.decrement:.1e}"}
+
+    def next(self, p: LowRankPoint) -> LowRankPoint | None:
+        """The point after one step, None when none goes down; ν falls where the path is close."""
+        last = 0.1 * self.progress.limits.tol * len(p.s) / len(p.K)
+        Z, self.decrement = p.step(self.nu, self.progress.work)
+        if self.decrement < _CLOSE and self.nu > last:
+            self.nu = max(_SHRINK * self.nu, last)
+            Z, self.decrement = p.step(self.nu, self.progress.work)
+        return _moved(p, Z, self.nu)
+
+
 def solve_low_rank(a: Vector, V: Matrix, limits: Limits) -> tuple[Status, Progress[LowRankPoint]]:
     """Follow the central path until the gap is within the tolerance, for a ≥ 0 with M ≻ 0."""
     d, r = V.shape
     wanted = _ROWS_FOR_UNKNOWN * r * (r + 1) // 2
     problem = _Problem(a, V, slice(0, d, max(1, d // wanted)))
     progress: Progress[LowRankPoint] = Progress(d, limits, _MARGIN, _PATIENCE)
-    return progress.run(lambda: _follow(problem, progress)), progress
+    # At a central point the gap is νr; at ν = d/r it is one for each coordinate.
+    path = _Path(progress, d / r)
+    first = _first_point(problem, path.nu)
+    return progress.run(lambda: progress.follow(first, lambda p: p.bounds, path.details, path.next)), progress
 
 
-def _start(problem: _Problem, nu: float) -> LowRankPoint:
+def _first_point(problem: _Problem, nu: float) -> LowRankPoint:
     """Y⁻¹ in proportion to S(1/(a + ‖v‖²)), with the factor c that minimises φ(cY) − νr log c."""
     V, r = problem.V, problem.V.shape[1]
     S = np.zeros((r, r))
@@ -197,26 +221,6 @@ def _start(problem: _Problem, nu: float) -> LowRankPoint:
         middle = 0.5 * (low + high)
         low, high = (middle, high) if slope(middle) < 0.0 else (low, middle)
     return LowRankPoint.at(problem, math.exp(0.25 * (low + high)) * p.K)
-
-
-def _follow(problem: _Problem, progress: Progress[LowRankPoint]) -> Status:
-    d, r = problem.V.shape
-    # At a central point the gap is νr; at ν = d/r it is one for each coordinate.
-    nu, last = d / r, 0.1 * progress.limits.tol * d / r
-    p, decrement = _start(problem, nu), math.inf
-    while True:
-        status = progress.examine(p, p.bounds, {"nu": f"{nu * r / d:.1e}", "decrement": f"{decrement:.1e}"})
-        if status is not None:
-            return status
-        Z, decrement = p.step(nu, progress.work)
-        if decrement < _CLOSE and nu > last:
-            nu = max(_SHRINK * nu, last)
-            Z, decrement = p.step(nu, progress.work)
-        moved = _moved(p, Z, nu)
-        if moved is None:
-            return Status.INACCURATE
-        p = moved
-        progress.steps += 1
 
 
 def _moved(p: LowRankPoint, Z: Matrix, nu: float) -> LowRankPoint | None:
