@@ -26,7 +26,7 @@ from stepsize_solvers.interior.starts import cold_start, metric_start, warm_star
 from stepsize_solvers.interior.whitened import Whitening
 from stepsize_solvers.large.balancing import solve_balanced
 from stepsize_solvers.numerics.linalg import blas_threads, sym
-from stepsize_solvers.numerics.progress import Limits, Progress, native_stats
+from stepsize_solvers.numerics.progress import Limits, Progress, failure
 from stepsize_solvers.numerics.sizes import Sizes
 from stepsize_solvers.programs import (
     Family,
@@ -122,7 +122,7 @@ def _solve(program: Program, settings: Settings, options: NativeOptions) -> Outc
     assert condition.B is not None  # by the definition of Program.condition
     B, Q = sym(condition.B), condition.Q
     if pattern.direction is not None:
-        return _failure("W is not numerically positive definite")
+        return failure("W is not numerically positive definite")
     P = Q.hadamard_matrix if pattern.is_diagonal and not pattern.is_full else None
     if P is not None:
         return _solve_diagonal(P * B, settings)
@@ -145,7 +145,7 @@ def _solve_condition(family: Family, pattern: Pattern, settings: Settings, optio
     start = None if settings.warm_start is None else warm_start(problem, settings.warm_start)
     start = start or cold_start(problem)
     if start is None:
-        return _failure("no strictly feasible start: B or W is not numerically positive definite")
+        return failure("no strictly feasible start: B or W is not numerically positive definite")
     drive, first = Drive(problem, progress), problem.in_single(start)
     return _pair(progress.run(lambda: drive.run(first)), progress)
 
@@ -196,13 +196,13 @@ def _solve_metric(family: Family, pattern: Pattern, settings: Settings) -> Outco
     family = _entrywise(family)
     D = metric_start(family, pattern, _warm_stepsize(settings, pattern))
     if D is None:
-        return _failure("no start with a positive definite metric was found")
+        return failure("no start with a positive definite metric was found")
     progress: Progress[MetricPoint] = Progress(pattern.d, Limits.of(settings, _MOST_METRIC_STEPS), *_METRIC)
     method = DampedNewton(family, pattern, progress)
     status = progress.run(lambda: method.run(D))
     best = progress.best
     if best is None:
-        return _failure("the metric of the start is not numerically positive definite")
+        return failure("the metric of the start is not numerically positive definite")
     return Outcome(status, best.point.D, (best.point.Y[None],), progress.stats())
 
 
@@ -229,7 +229,7 @@ def _solve_floor(family: Family, floor: Matrix, pattern: Pattern, settings: Sett
             status = progress.run(partial(Drive(found[0], progress).run, found[1]))
     best = progress.best
     if best is None:
-        return _failure("no start with a positive definite metric was found")
+        return failure("no start with a positive definite metric was found")
     return Outcome(status, best.point.D, (best.point.Z[None],), progress.stats())
 
 
@@ -244,11 +244,7 @@ def _warm_stepsize(settings: Settings, pattern: Pattern) -> Matrix | None:
 def _pair(status: Status, progress: Progress[Any]) -> Outcome:
     """The best pair of D and Z, scaled as its bounds say."""
     if progress.best is None:
-        return _failure("no strictly feasible point was evaluated")
+        return failure("no strictly feasible point was evaluated")
     best, bounds = progress.best.point, progress.best.bounds
     D, Z = bounds.scale * sym(best.D), bounds.dual_scale * sym(best.Z)
     return Outcome(status, D, (Z[None],), progress.stats())
-
-
-def _failure(message: str) -> Outcome:
-    return Outcome(Status.SOLVER_ERROR, None, (), native_stats(), message)

@@ -32,7 +32,7 @@ from stepsize_solvers.families.iteration import (
 )
 from stepsize_solvers.families.point import Model, Point
 from stepsize_solvers.numerics.linalg import cholesky, sym
-from stepsize_solvers.numerics.progress import Limits, Progress, native_stats
+from stepsize_solvers.numerics.progress import Limits, Progress, failure
 from stepsize_solvers.numerics.sizes import Sizes
 from stepsize_solvers.programs import (
     DiagonalPlusScaled,
@@ -77,7 +77,7 @@ def _solve(program: Program, settings: Settings) -> Outcome:
                 return _outcome(status, cut, rounds=len(cut.history))
     start = start_point(model, _START_FRACTION, directions(model))
     if start is None:
-        return Outcome(Status.SOLVER_ERROR, None, (), native_stats(), "no strictly feasible start was found")
+        return failure("no strictly feasible start was found")
     return _outcome(*iterate(model, start, Limits.of(settings, MOST_STEPS)))
 
 
