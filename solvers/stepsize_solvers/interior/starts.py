@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -48,14 +48,6 @@ _FRACTION = 0.95
 # A warm start keeps this fraction of the boundary, and mixes this much of the central dual into the given one.
 _WARM_FRACTION = 0.97
 _WARM_MIX = 0.05
-
-
-@dataclass(frozen=True, eq=False)
-class Start:
-    """A stepsize D on the boundary of the feasible set and its log det."""
-
-    D: Matrix
-    log_det: float
 
 
 def _unit_diagonal(B: Matrix, Q: PositiveMap) -> tuple[Matrix, Vector]:
@@ -97,19 +89,18 @@ def _frames(family: Family, pattern: Pattern, exponents: Matrix) -> Iterator[Fra
 # ---------------------------------------------------------------- the condition
 
 
-def power_start(family: Family, pattern: Pattern) -> Start | None:
+def power_start(family: Family, pattern: Pattern) -> Matrix | None:
     """The best of the powers on the boundary of the condition; None when there is none."""
-    d, graded = pattern.d, is_graded(family.Q)
-    best: Start | None = None
-    for frame in _frames(family, pattern, _FOR_GRADED if graded else _FOR_CONDITION):
+    best, most = None, -math.inf
+    for frame in _frames(family, pattern, _FOR_GRADED if is_graded(family.Q) else _FOR_CONDITION):
         top = largest_eigenvalue(frame.quadratic)
-        value = frame.log_det - d * math.log(top) if 0.0 < top < math.inf else -math.inf
-        if value > (-math.inf if best is None else best.log_det):
-            best = Start(frame.D / top, value)
+        value = frame.log_det - pattern.d * math.log(top) if 0.0 < top < math.inf else -math.inf
+        if value > most:
+            best, most = frame.D / top, value
     return best
 
 
-def given_start(family: Family, pattern: Pattern) -> Start | None:
+def given_start(family: Family, pattern: Pattern) -> Matrix | None:
     """The best factor of each given block alone, all scaled to the boundary; None when W is not positive definite."""
     frame = Frame.of(family, pattern, sym(pattern.member), rotated=False)
     if frame is None:
@@ -117,17 +108,14 @@ def given_start(family: Family, pattern: Pattern) -> Start | None:
     factors = [1.0 / largest_eigenvalue(frame.quadratic[s, s]) for s in pattern.slices]
     D = np.repeat(factors, pattern.sizes)[:, None] * pattern.member
     frame = Frame.of(family, pattern, sym(D), rotated=False)
-    if frame is None:
-        return None
-    top = largest_eigenvalue(frame.quadratic)
-    return Start(D / top, frame.log_det - pattern.d * math.log(top))
+    return None if frame is None else D / largest_eigenvalue(frame.quadratic)
 
 
 def cold_start(problem: Condition, fraction: float = _FRACTION) -> ConditionPoint | None:
     """The best of the powers, or given blocks, moved inside, with the central dual Z = cF⁻¹ of ⟨Z, D⟩ = d."""
     candidates = power_start if problem.pattern.W is None else given_start
-    start = candidates(problem.family, problem.pattern)
-    frame = None if start is None else problem.frame(fraction * start.D)
+    D = candidates(problem.family, problem.pattern)
+    frame = None if D is None else problem.frame(fraction * D)
     K = None if frame is None else cholesky(frame.value)
     if frame is None or K is None:
         return None
