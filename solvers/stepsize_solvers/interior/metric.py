@@ -107,10 +107,6 @@ class MetricPoint:
         """½⟨g, K⁻¹g⟩."""
         return self.frame.loss(self.Rt, self.gradient)
 
-    def bounds(self, loss: float) -> Bounds:
-        """The interval of log det G; ``loss`` is the one above, or larger."""
-        return Bounds(self.log_det, self.log_det + self.d * math.log1p(loss / self.d))
-
 
 @dataclass(frozen=True, eq=False)
 class KrylovSystem(Operator):
@@ -162,13 +158,13 @@ class DampedNewton:
 
     def run(self, D: Matrix) -> Status:
         """Newton steps from D until the gap is certified or a limit is reached; INACCURATE after a breakdown."""
-        return self.progress.follow(self.point(D), self.bounds, self.details, self.next)
-
-    def point(self, D: Matrix) -> MetricPoint | None:
-        return MetricPoint.of(self.family, self.pattern, D)
+        start = MetricPoint.of(self.family, self.pattern, D)
+        return self.progress.follow(start, self.bounds, self.details, self.next)
 
     def bounds(self, p: MetricPoint) -> Bounds:
-        return p.bounds(self.loss(p))
+        """The interval of log det G; without an upper end while the loss is far above what is asked for."""
+        far = p.rough_loss > _FAR * self.progress.limits.tol * p.d
+        return Bounds(p.log_det, math.inf if far else p.log_det + p.d * math.log1p(p.loss / p.d))
 
     def details(self, p: MetricPoint) -> dict[str, str]:
         return {"decrement": f"{self.decrement:.2e}", "step": f"{self.length:.3f}"}
@@ -180,11 +176,9 @@ class DampedNewton:
         X = KrylovSystem(p, self.beta).solve(p.gradient, floor, self.decrement > 1.0, self.progress.work)
         self.decrement = math.sqrt(max(float(np.vdot(p.gradient, X)), 0.0))
         self.length = _length(p, X, self.decrement)
-        return None if self.length == 0.0 else self.point(p.D + p.frame.change(self.length * X))
-
-    def loss(self, p: MetricPoint) -> float:
-        """The loss of the bound, or infinity while it is far above what is asked for."""
-        return math.inf if p.rough_loss > _FAR * self.progress.limits.tol * p.d else p.loss
+        if self.length == 0.0:
+            return None
+        return MetricPoint.of(self.family, self.pattern, p.D + p.frame.change(self.length * X))
 
 
 def _length(p: MetricPoint, X: Matrix, decrement: float) -> float:
