@@ -101,14 +101,9 @@ class NativeSolver(Solver):
         if reason is not None:
             raise UnsupportedProgram(reason)
         with blas_threads(max([program.d, *(family.rows for family in program.families)])):
-            return _timed(program, settings)
-
-
-def _timed(program: Program, settings: Settings) -> Outcome:
-    """The outcome of a program that the native solver supports, with its time."""
-    began = time.perf_counter()
-    outcome = closed_form(program, settings.tol) or _solve(program, settings, NativeOptions.from_extra(settings.extra))
-    return replace(outcome, stats=replace(outcome.stats, solve_time=time.perf_counter() - began))
+            began, options = time.perf_counter(), NativeOptions.from_extra(settings.extra)
+            outcome = closed_form(program, settings.tol) or _solve(program, settings, options)
+            return replace(outcome, stats=replace(outcome.stats, solve_time=time.perf_counter() - began))
 
 
 def _solve(program: Program, settings: Settings, options: NativeOptions) -> Outcome:
