@@ -34,7 +34,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -261,23 +261,9 @@ class Condition:
 # ---------------------------------------------------------------- its Schur complement
 
 
-class Jacobian(Protocol):
-    """F′ and F′* with the dual side in r rows of the basis V."""
-
-    @property
-    def r(self) -> int: ...
-    def adjoint(self, Y: Array) -> tuple[Array, Array]:
-        """F′*[Z] and Z̃ itself in the working basis, for Z given by its rows."""
-        ...
-
-    def forward(self, X: Array) -> Array:
-        """The rows of Vᵀ F′[X] V."""
-        ...
-
-
 @dataclass(frozen=True, eq=False)
 class AllRows:
-    """F′ and F′* of a frame with any pattern; all rows of V are active."""
+    """F′ and F′* of a frame with any pattern, with the dual side in the basis V; all rows of V are active."""
 
     frame: Frame
     V: Array
@@ -287,10 +273,12 @@ class AllRows:
         return self.frame.d
 
     def adjoint(self, Y: Array) -> tuple[Array, Array]:
+        """F′*[Z] and Z̃ itself in the working basis, for Z given by its rows."""
         Zt = sym(self.V @ Y @ self.V.T)
         return self.frame.coslope(Zt), Zt
 
     def forward(self, X: Array) -> Array:
+        """The rows of Vᵀ F′[X] V."""
         return np.asarray(self.V.T @ self.frame.slope(X) @ self.V)
 
 
@@ -337,7 +325,7 @@ class ActiveRows:
 class SchurComplement(Preconditioned):
     """Y ↦ rows of F′ p(𝒦) F′*[Y] + T ∘ Y, with its diagonal preconditioner and inner product."""
 
-    jacobian: Jacobian
+    jacobian: AllRows | ActiveRows
     inverse: ChebyshevInverse
     T: Array
     preconditioner: Array
@@ -383,7 +371,7 @@ class Curvature:
 class SchurSystem:
     """The linearised optimality conditions at one point, ready to be solved for several right-hand sides."""
 
-    all_rows: Jacobian
+    all_rows: AllRows
     schur: SchurComplement
     slack_diagonal: Array
     V: Array
@@ -402,11 +390,11 @@ class SchurSystem:
 
         ``beta`` is the scalar stand-in for 𝒬.
         """
-        pattern, t, d = frame.pattern, scaling.t, frame.d
+        pattern, (t, V), d = frame.pattern, scaling.spectrum, frame.d
         r = max(1, int(np.searchsorted(t, _SLACK)))
         if d <= Sizes.ALL_ROWS or r > _WORTHWHILE * d or not isinstance(frame, FullFrame):
             r = d
-        V: Array = scaling.V.astype(dtype, copy=False)
+        V = V.astype(dtype, copy=False)
         frame = frame.single if dtype == np.float32 else frame
         curvature = Curvature(frame, Rt.astype(dtype, copy=False))
         J = curvature.diagonal()
@@ -414,7 +402,7 @@ class SchurSystem:
             return None
         mask = None if pattern.is_full else pattern.blocks(np.ones((d, d)))
         inverse = chebyshev_inverse(curvature, J, mask)
-        full: Jacobian = AllRows(frame, V)
+        full = AllRows(frame, V)
         active = ActiveRows.of(frame, V, r) if r < d and isinstance(frame, FullFrame) else full
         T = np.multiply.outer(t[:r], t).astype(dtype)
         diagonal = _schur_diagonal(frame, J, mask, V, r, beta) + dtype(_DIAGONAL_FLOOR)

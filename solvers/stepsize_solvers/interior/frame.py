@@ -35,6 +35,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
@@ -143,6 +144,7 @@ class Frame(Basis):
     """A basis of one D: CCᵀ = D and B̃ = CᵀBC, which is symmetric.  log_det: of D."""
 
     log_det: float
+    _rounded: ClassVar[tuple[str, ...]]  # the arrays that are in single precision in ``single``
 
     @staticmethod
     def of(family: Family, pattern: Pattern, D: Matrix, rotated: bool = True, graded: bool = False) -> Frame | None:
@@ -193,11 +195,9 @@ class Frame(Basis):
     @cached_property
     def single(self) -> Frame:
         """The frame in single precision."""
-        return self if self.C.dtype == np.float32 else self._in_single()
-
-    @abstractmethod
-    def _in_single(self) -> Frame:
-        """The same in single precision."""
+        if self.C.dtype == np.float32:
+            return self
+        return replace(self, **{name: vars(self)[name].astype(np.float32) for name in self._rounded})
 
     @property
     def condition(self) -> float:
@@ -242,6 +242,7 @@ class FullFrame(Frame):
     """The frame of a full D with a diagonal B̃ = Diag(λ); lam: λ."""
 
     lam: Array
+    _rounded = ("C", "E", "lam")
 
     @property
     def diagonal(self) -> Array:
@@ -254,10 +255,6 @@ class FullFrame(Frame):
     def sums(self) -> Array:
         """λᵢ + λⱼ."""
         return np.asarray(self.lam[:, None] + self.lam)
-
-    def _in_single(self) -> Frame:
-        C, E, lam = (part.astype(np.float32) for part in (self.C, self.E, self.lam))
-        return replace(self, C=C, E=E, lam=lam)
 
     def moved(self, X: Array) -> tuple[Frame, Array] | None:
         found = _moved_basis(self, X)
@@ -305,6 +302,7 @@ class BlockFrame(Frame):
 
     B: Matrix
     Bt: Array
+    _rounded = ("C", "E", "Bt")
 
     @property
     def diagonal(self) -> Array:
@@ -312,10 +310,6 @@ class BlockFrame(Frame):
 
     def matrix(self) -> Array:
         return self.Bt
-
-    def _in_single(self) -> Frame:
-        C, E, Bt = (part.astype(np.float32) for part in (self.C, self.E, self.Bt))
-        return replace(self, C=C, E=E, Bt=Bt)
 
     def moved(self, X: Array) -> tuple[Frame, Array] | None:
         found = _moved_basis(self, X)
@@ -429,19 +423,10 @@ class Scaling:
         return float(self.v.dot(self.v)) / len(self.v)
 
     @cached_property
-    def _spectrum(self) -> tuple[Array, Array]:
+    def spectrum(self) -> tuple[Array, Array]:
+        """t, ascending, and V: the eigenvalues and eigenvectors of W."""
         # Only when asked for: the last point, and those that are refused, need no basis.
         return eigh(self.W)
-
-    @property
-    def t(self) -> Array:
-        """The eigenvalues of W, ascending."""
-        return self._spectrum[0]
-
-    @property
-    def V(self) -> Array:
-        """The eigenvectors of W."""
-        return self._spectrum[1]
 
     @cached_property
     def G_inverse(self) -> Array:
