@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from stepsize_solvers.conic.model import COMPILING, Objective, choose_lift, conic_model
+from stepsize_solvers.numerics.sizes import Sizes
 from stepsize_solvers.process import ProcessEnded, call_within, without_warnings
 from stepsize_solvers.programs import (
     Outcome,
@@ -55,9 +56,6 @@ FINEST_ACCURACY = 1e-9
 
 OptionMaker = Callable[[Settings, float], dict[str, Any]]
 
-# Up to this size a process takes longer to start than a model to compile or a solver to make a step: at d = 10
-# these took at most 0.5 s and 0.2 s on a busy machine, at d = 30 up to 9 s and 25 s.
-_QUICK = 10
 NO_POINT = "no point was handed over within the limit"
 
 
@@ -104,7 +102,7 @@ class CvxpySolver(Solver):
         # Only another process can be ended while cvxpy compiles or a solver is inside one of its steps.  A solver that
         # watches the clock itself is not worth one while its steps are short.
         watches = self.options is not None
-        if watches and (settings.time_limit is None or program.total_size <= _QUICK):
+        if watches and (settings.time_limit is None or program.total_size <= Sizes.WITHOUT_PROCESS):
             return _solve(self, program, settings)
         left, found = settings.seconds_left, None
         # A solver that stops by itself at the limit still has to hand its point over.

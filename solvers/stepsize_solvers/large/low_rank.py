@@ -26,6 +26,7 @@ import numpy as np
 from stepsize_solvers.numerics.krylov import Operator, conjugate_gradients
 from stepsize_solvers.numerics.linalg import eigh, sym
 from stepsize_solvers.numerics.progress import Bounds, Limits, Progress, Work
+from stepsize_solvers.numerics.sizes import Sizes
 from stepsize_solvers.programs import Matrix, Status, Vector, add_to_diagonal
 
 _PATIENCE = 30  # the first damped steps may widen the interval
@@ -34,9 +35,6 @@ _SHRINK = 0.1
 _LEAST_SHARE = 1e-6  # of the largest eigenvalue: what is below is taken for none
 # A decrement √(gradient · step/ν) below this is close to the path.
 _CLOSE = 0.5
-_ROWS_AT_ONCE = 2**15  # rows of Ṽ that are held at a time
-# Rows that stand for all of them in the Hessian, for each of its r(r + 1)/2 unknowns: the average is right to a fifth.
-_ROWS_FOR_UNKNOWN = 25
 _MOST_PRODUCTS = 100  # of one Newton step; preconditioned, it takes two to ten
 
 
@@ -54,8 +52,8 @@ class _Problem:
         return len(self.a) / len(range(*self.rows.indices(len(self.a))))
 
     def chunks(self) -> Iterator[slice]:
-        for start in range(0, len(self.a), _ROWS_AT_ONCE):
-            yield slice(start, start + _ROWS_AT_ONCE)
+        for start in range(0, len(self.a), Sizes.ROWS_AT_ONCE):
+            yield slice(start, start + Sizes.ROWS_AT_ONCE)
 
 
 def _inverse_weights(a: Vector, s: Vector) -> Vector:
@@ -188,7 +186,7 @@ class _Path:
 def solve_low_rank(a: Vector, V: Matrix, limits: Limits) -> tuple[Status, Progress[LowRankPoint]]:
     """Follow the central path until the gap is within the tolerance, for a ≥ 0 with M ≻ 0."""
     d, r = V.shape
-    wanted = _ROWS_FOR_UNKNOWN * r * (r + 1) // 2
+    wanted = Sizes.ROWS_FOR_UNKNOWN * r * (r + 1) // 2
     problem = _Problem(a, V, slice(0, d, max(1, d // wanted)))
     progress: Progress[LowRankPoint] = Progress(d, limits, _MARGIN, _PATIENCE)
     # At a central point the gap is νr; at ν = d/r it is one for each coordinate.
