@@ -20,7 +20,6 @@ from stepsize_solvers.interior.dense import Unknowns, listed
 from stepsize_solvers.interior.diagonal import solve_diagonal
 from stepsize_solvers.interior.driver import Drive
 from stepsize_solvers.interior.floor import Factorised, Floor, FloorPoint, Former
-from stepsize_solvers.interior.frame import is_graded
 from stepsize_solvers.interior.metric import DampedNewton, MetricPoint
 from stepsize_solvers.interior.starts import cold_start, metric_start, warm_start
 from stepsize_solvers.interior.whitened import Whitening
@@ -148,7 +147,7 @@ def _solve_condition(family: Family, pattern: Pattern, settings: Settings, optio
 def _entrywise(family: Family) -> Family:
     """The family with P∘M for the cheap map where that is faster, or where sums lose the small coefficients."""
     P = family.Q.hadamard_matrix
-    if P is None or not (family.Q.d <= Sizes.PLAIN_ENTRYWISE or is_graded(family.Q)):
+    if P is None or not (family.Q.d <= Sizes.PLAIN_ENTRYWISE or family.Q.is_graded):
         return family
     return replace(family, Q=Hadamard(P))
 
@@ -158,7 +157,7 @@ def _condition_unknowns(Q: PositiveMap, pattern: Pattern) -> Unknowns | None:
     if not pattern.is_full:
         return listed(Q, pattern, Sizes.DENSE_UNKNOWNS)
     largest = Sizes.CONDITION_DENSE_ENTRYWISE if Q.is_entrywise else Sizes.CONDITION_DENSE
-    return None if is_graded(Q) or pattern.d > largest else listed(Q, pattern)
+    return None if Q.is_graded or pattern.d > largest else listed(Q, pattern)
 
 
 def _solve_diagonal(M: Matrix, settings: Settings) -> Outcome:

@@ -40,7 +40,7 @@ import numpy as np
 
 from stepsize_solvers.interior.dense import FactorisedSystem, Unknowns
 from stepsize_solvers.interior.driver import InequalityPoint, IterativeSystem, Rules, ScaledStep, Solution, Step, System
-from stepsize_solvers.interior.frame import Frame, FullFrame, Scaling, effective_beta, is_graded
+from stepsize_solvers.interior.frame import Frame, FullFrame, Scaling
 from stepsize_solvers.numerics.krylov import (
     ChebyshevInverse,
     Preconditioned,
@@ -161,17 +161,13 @@ class Condition:
     unknowns: Unknowns | None = None
     single: bool = False
 
-    @cached_property
-    def beta(self) -> float:
-        return effective_beta(self.family.Q)
-
     @property
     def rules(self) -> Rules:
         return _BY_GRADIENTS if self.unknowns is None else _FACTORISED
 
     def frame(self, D: Matrix) -> Frame | None:
         """The basis of D, or None when D is not numerically positive definite."""
-        return Frame.of(self.family, self.pattern, D, graded=is_graded(self.family.Q))
+        return Frame.of(self.family, self.pattern, D, graded=self.family.Q.is_graded)
 
     def point(self, D: Matrix, Z: Matrix) -> ConditionPoint | None:
         """The pair in its basis, or None when D is not numerically positive definite."""
@@ -228,7 +224,7 @@ class Condition:
         if self.unknowns is not None:
             return FactorisedSystem.of(p, p.frame, p.Rt, self.unknowns, identity=True)
         dtype = np.float32 if self.single else np.float64
-        schur = SchurSystem.of(p.frame, p.Rt, p.scaling, self.beta, dtype, self.work)
+        schur = SchurSystem.of(p.frame, p.Rt, p.scaling, dtype, self.work)
         return None if schur is None else IterativeSystem(p, schur, single=self.single)
 
     def moved(self, p: ConditionPoint, step: Step | ScaledStep, length: float) -> ConditionPoint | None:
@@ -378,18 +374,8 @@ class SchurSystem:
     work: Work
 
     @staticmethod
-    def of(
-        frame: Frame,
-        Rt: Matrix,
-        scaling: Scaling,
-        beta: float,
-        dtype: type[np.floating[Any]],
-        work: Work,
-    ) -> SchurSystem | None:
-        """Operators, preconditioner and Chebyshev inverse at a point; None where rounding leaves 𝒦 or W indefinite.
-
-        ``beta`` is the scalar stand-in for 𝒬.
-        """
+    def of(frame: Frame, Rt: Matrix, scaling: Scaling, dtype: type[np.floating[Any]], work: Work) -> SchurSystem | None:
+        """Operators, preconditioner and Chebyshev inverse at a point; None where rounding leaves 𝒦 or W indefinite."""
         pattern, (t, V), d = frame.pattern, scaling.spectrum, frame.d
         r = max(1, int(np.searchsorted(t, _SLACK)))
         if d <= Sizes.ALL_ROWS or r > _WORTHWHILE * d or not isinstance(frame, FullFrame):
@@ -405,7 +391,7 @@ class SchurSystem:
         full = AllRows(frame, V)
         active = ActiveRows.of(frame, V, r) if r < d and isinstance(frame, FullFrame) else full
         T = np.multiply.outer(t[:r], t).astype(dtype)
-        diagonal = _schur_diagonal(frame, J, mask, V, r, beta) + dtype(_DIAGONAL_FLOOR)
+        diagonal = _schur_diagonal(frame, J, mask, V, r) + dtype(_DIAGONAL_FLOOR)
         schur = SchurComplement(active, inverse, T, 1.0 / (diagonal + T))
         slack = np.multiply.outer(t[r:], t[r:]) + _TYPICAL
         return SchurSystem(full, schur, slack.astype(dtype), V, work)
@@ -430,10 +416,10 @@ class SchurSystem:
         return Solution(sym(X), dZt)
 
 
-def _schur_diagonal(frame: Frame, J: Array, mask: Array | None, V: Array, r: int, beta: float) -> Array:
-    """Rows of diag(F′𝒦⁻¹F′*) in the basis V with 𝒬 replaced by β: Σ_kl V_ki² V_lj² (1 − β(b̃_k+b̃_l))²/J_kl."""
+def _schur_diagonal(frame: Frame, J: Array, mask: Array | None, V: Array, r: int) -> Array:
+    """Rows of diag(F′𝒦⁻¹F′*) in the basis V with the effective β for 𝒬: Σ_kl V_ki² V_lj² (1 − β(b̃_k+b̃_l))²/J_kl."""
     b = frame.diagonal
-    h = (1.0 - beta * (b[:, None] + b)) ** 2 / J
+    h = (1.0 - frame.Q.effective_beta * (b[:, None] + b)) ** 2 / J
     if mask is not None:
         h *= mask
     V2 = V * V

@@ -54,7 +54,6 @@ from stepsize_solvers.numerics.linalg import (
 )
 from stepsize_solvers.programs import Family, Matrix, Pattern, PositiveMap, add_to_diagonal
 
-_GRADED = 1e10  # see is_graded
 # Bisection ends when the bracket is this narrow; the fraction to the boundary of a step hides what is left.
 _RESOLUTION = 0.04
 _MOST_TRIALS = 12
@@ -368,32 +367,6 @@ def _rotation(pattern: Pattern, Bt: Array) -> Array:
 
 
 _LARGEST = 1e300  # of an entry: the sum of two is a float
-
-
-def is_graded(Q: PositiveMap) -> bool:
-    """Whether second moments differ so much (a coordinate kept with probability 10⁻¹⁰, say) that rotations lose digits.
-
-    The diagonal of a B that is scaled for D near one has the same ratio, and eigenvectors of B, or of a D that is so
-    graded, are right to rounding of the largest entries only.
-    """
-    lowest, highest = Q.action_range
-    return bool(highest > _GRADED * lowest)
-
-
-def effective_beta(Q: PositiveMap) -> float:
-    """A scalar β with 𝒬(M) ≈ βM on average: the mean of what an entrywise map multiplies by off the diagonal.
-
-    For other maps ⟨M, 𝒬(M)⟩/⟨M, M⟩ at a fixed random M.
-    """
-    split = Q.diagonal_plus_scaled
-    if split is not None:
-        return split.beta
-    P, d = Q.hadamard_matrix, Q.d
-    if P is not None and d > 1:
-        return float(P.sum() - np.trace(P)) / (d * (d - 1))
-    M = np.random.default_rng(1).standard_normal((d, d))
-    M += M.T
-    return float(np.vdot(M, Q.apply(M)) / np.vdot(M, M))
 
 
 def _plus(out: Array, factor: float, M: Array) -> Array:

@@ -23,7 +23,7 @@ from functools import cached_property
 
 import numpy as np
 
-from stepsize_solvers.interior.frame import Frame, effective_beta
+from stepsize_solvers.interior.frame import Frame
 from stepsize_solvers.numerics.krylov import Operator, conjugate_gradients
 from stepsize_solvers.numerics.linalg import (
     Array,
@@ -110,10 +110,9 @@ class MetricPoint:
 
 @dataclass(frozen=True, eq=False)
 class KrylovSystem(Operator):
-    """A by conjugate gradients; beta: the scalar stand-in for 𝒬."""
+    """A by conjugate gradients."""
 
     p: MetricPoint
-    beta: float
 
     @cached_property
     def inverse(self) -> Matrix:
@@ -121,7 +120,7 @@ class KrylovSystem(Operator):
         frame = self.p.frame
         b, r, y = frame.diagonal, np.diagonal(self.p.Rt), np.diagonal(self.p.Yt)
         outer = np.multiply.outer(b, r)
-        damping = frame.a - self.beta * (b[:, None] + b)
+        damping = frame.a - frame.Q.effective_beta * (b[:, None] + b)
         return np.asarray(1.0 / (outer + outer.T + damping**2 * np.multiply.outer(y, y)))
 
     def __call__(self, X: Array) -> Array:
@@ -152,10 +151,6 @@ class DampedNewton:
     decrement: float = math.inf
     length: float = 0.0
 
-    @cached_property
-    def beta(self) -> float:
-        return effective_beta(self.family.Q)
-
     def run(self, D: Matrix) -> Status:
         """Newton steps from D until the gap is certified or a limit is reached; INACCURATE after a breakdown."""
         start = MetricPoint.of(self.family, self.pattern, D)
@@ -173,7 +168,7 @@ class DampedNewton:
         """The point after one step; None when no step goes up."""
         # The loss after the step is about half of this, or a few times as much.
         floor = 0.1 * self.progress.limits.tol * p.d
-        X = KrylovSystem(p, self.beta).solve(p.gradient, floor, self.decrement > 1.0, self.progress.work)
+        X = KrylovSystem(p).solve(p.gradient, floor, self.decrement > 1.0, self.progress.work)
         self.decrement = math.sqrt(max(float(np.vdot(p.gradient, X)), 0.0))
         self.length = _length(p, X, self.decrement)
         if self.length == 0.0:

@@ -20,7 +20,7 @@ from dataclasses import replace
 import numpy as np
 
 from stepsize_solvers.interior.condition import Condition, ConditionPoint
-from stepsize_solvers.interior.frame import BlockFrame, Frame, FullFrame, is_graded
+from stepsize_solvers.interior.frame import BlockFrame, Frame, FullFrame
 from stepsize_solvers.numerics.linalg import (
     cholesky,
     eigenvalues,
@@ -92,7 +92,7 @@ def _frames(family: Family, pattern: Pattern, exponents: Matrix) -> Iterator[Fra
 def power_start(family: Family, pattern: Pattern) -> Matrix | None:
     """The best of the powers on the boundary of the condition; None when there is none."""
     best, most = None, -math.inf
-    for frame in _frames(family, pattern, _FOR_GRADED if is_graded(family.Q) else _FOR_CONDITION):
+    for frame in _frames(family, pattern, _FOR_GRADED if family.Q.is_graded else _FOR_CONDITION):
         top = largest_eigenvalue(frame.quadratic)
         value = frame.log_det - pattern.d * math.log(top) if 0.0 < top < math.inf else -math.inf
         if value > most:

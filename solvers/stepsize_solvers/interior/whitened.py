@@ -20,7 +20,7 @@ import numpy as np
 
 from stepsize_solvers.interior.driver import IterativeSystem, Solution
 from stepsize_solvers.interior.floor import FloorPoint
-from stepsize_solvers.interior.frame import Basis, effective_beta
+from stepsize_solvers.interior.frame import Basis
 from stepsize_solvers.numerics.curvature import Curvatures, PatternCurvature
 from stepsize_solvers.numerics.krylov import Operator, conjugate_gradients
 from stepsize_solvers.numerics.linalg import Array, congruence_diagonal, eigh, sym, weighted_gram
@@ -38,11 +38,10 @@ _ACCURACY = 1.2
 
 @dataclass(frozen=True, eq=False)
 class WhitenedBasis(Basis):
-    """The basis of the curvature K; M: CᵀBDC⁻ᵀ; beta: the scalar stand-in for 𝒬."""
+    """The basis of the curvature K; M: CᵀBDC⁻ᵀ."""
 
     K: PatternCurvature
     M: Matrix
-    beta: float
 
     @property
     def basis(self) -> Basis:
@@ -87,7 +86,6 @@ class SeenFrom:
     """
 
     Q: PositiveMap
-    beta: float
     T: Matrix
     S: Matrix
     C: Matrix
@@ -97,8 +95,8 @@ class SeenFrom:
     @staticmethod
     def of(basis: WhitenedBasis, P: Matrix) -> SeenFrom:
         C, T = basis.C, P.T
-        S = 0.5 * basis.a * T - basis.beta * (T @ basis.M.T)
-        return SeenFrom(basis.Q, basis.beta, T, S, C, C @ basis.M.T, basis.E @ P)
+        S = 0.5 * basis.a * T - basis.Q.effective_beta * (T @ basis.M.T)
+        return SeenFrom(basis.Q, T, S, C, C @ basis.M.T, basis.E @ P)
 
     def turned(self, weights: Array, factors: Matrix) -> tuple[Matrix, SeenFrom, Matrix]:
         """U, the same for PU, and the diagonal of Y ↦ Ĝ(factors∘Ĝ*Y) there, Ĝ[X] = TXSᵀ + SXTᵀ the part of β.
@@ -128,7 +126,7 @@ class SeenFrom:
             return np.asarray(out)
         M = CX @ self.b.T
         M = M + M.T
-        return np.asarray(out - sym(u.T @ (self.Q.apply(M) - self.beta * M) @ u))
+        return np.asarray(out - sym(u.T @ (self.Q.apply(M) - self.Q.effective_beta * M) @ u))
 
     def coslope(self, Y: Matrix) -> Matrix:
         """The adjoint: G′*[PYPᵀ], without Π."""
@@ -137,7 +135,7 @@ class SeenFrom:
             half -= (self.C.T * (split.alpha * congruence_diagonal(u, Y))) @ self.b
         else:
             N = sym(u @ Y @ u.T)
-            half -= self.C.T @ ((self.Q.adjoint(N) - self.beta * N) @ self.b)
+            half -= self.C.T @ ((self.Q.adjoint(N) - self.Q.effective_beta * N) @ self.b)
         return np.asarray(half + half.T)
 
 
@@ -210,10 +208,6 @@ class Whitening:
     pattern: Pattern
 
     @cached_property
-    def beta(self) -> float:
-        return effective_beta(self.family.Q)
-
-    @cached_property
     def curvatures(self) -> Curvatures:
         return Curvatures(np.asarray(self.family.B), self.pattern)
 
@@ -226,4 +220,4 @@ class Whitening:
         M = sym(K.E.T @ D @ K.E)
         if not pattern.is_full:
             M = K.Bt @ M
-        return WhitenedBasis(family.Q, family.a, pattern, K.C, K.E, K, M, self.beta)
+        return WhitenedBasis(family.Q, family.a, pattern, K.C, K.E, K, M)
