@@ -18,12 +18,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from stepsize_solvers.closed_forms import balancing_length
 from stepsize_solvers.numerics.krylov import Operator, conjugate_gradients
-from stepsize_solvers.numerics.progress import Bounds, Limits, Progress
+from stepsize_solvers.numerics.progress import Bounds, Limits, Progress, Work
 from stepsize_solvers.programs import Status, Vector
 
 _PATIENCE = 5  # points without a narrower interval: the rest is rounding
@@ -33,14 +34,39 @@ _MOST_PRODUCTS = 60  # of one Newton step; the condition number of I + N is near
 
 @dataclass(frozen=True, eq=False)
 class BalancedPoint:
-    """y with x = y∘y/max(y∘My), which is feasible, and Q = y."""
+    """y with its image My; x = y∘y/max(N1), which is feasible, and Q = y."""
 
     y: Vector
-    largest: float
+    image: Vector
+
+    @cached_property
+    def ratio(self) -> Vector:
+        """N1."""
+        return self.y * self.image
+
+    @property
+    def is_positive(self) -> bool:
+        """Whether N1 > 0, and finite."""
+        return bool(np.isfinite(self.ratio).all() and self.ratio.min() > 0.0)
 
     @property
     def x(self) -> Vector:
-        return np.asarray(self.y * self.y / self.largest)
+        return np.asarray(self.y * self.y / float(self.ratio.max()))
+
+    @property
+    def spread(self) -> float:
+        return float(self.ratio.max()) - float(self.ratio.min())
+
+    @property
+    def bounds(self) -> Bounds:
+        d, total = len(self.y), 2.0 * math.fsum(np.log(self.y))
+        logs = np.log(self.ratio)
+        upper = d * math.log(float(self.ratio.mean())) - 2.0 * math.fsum(logs) + total
+        return Bounds(total - d * float(logs.max()), upper)
+
+    @property
+    def details(self) -> dict[str, str]:
+        return {"spread": f"{self.spread:.1e}"}
 
 
 def solve_balanced(
@@ -48,36 +74,22 @@ def solve_balanced(
 ) -> tuple[Status, Progress[BalancedPoint]]:
     """Balance the matrix with the products ``times`` and the given diagonal, all of whose entries are nonnegative."""
     progress: Progress[BalancedPoint] = Progress(len(diagonal), limits, _MARGIN, _PATIENCE)
-    return progress.run(lambda: _balance(times, diagonal, progress)), progress
 
+    def at(y: Vector) -> BalancedPoint | None:
+        p = BalancedPoint(y, times(y))
+        return p if p.is_positive else None
 
-def _balance(times: Callable[[Vector], Vector], diagonal: Vector, progress: Progress[BalancedPoint]) -> Status:
-    y = 1.0 / np.sqrt(diagonal)
-    image = times(y)
-    while True:
-        ratio = y * image  # N1
-        if not (np.isfinite(ratio).all() and ratio.min() > 0.0):
-            return Status.INACCURATE
-        largest = float(ratio.max())
-        point, spread = BalancedPoint(y, largest), largest - float(ratio.min())
-        status = progress.examine(point, _bounds(y, ratio), {"spread": f"{spread:.1e}"})
-        if status is not None:
-            return status
-        if spread > 0.5:
-            # One round of the fixed point y = √(y/My), which contracts from anywhere.
-            y = np.sqrt(y / image)
-            image = times(y)
-        else:
-            y, image = _newton(times, y, image, progress)
-        progress.steps += 1
+    def next_point(p: BalancedPoint) -> BalancedPoint | None:
+        """One round of the fixed point y = √(y/My), which contracts from anywhere, or near the end Newton's step."""
+        if p.spread > 0.5:
+            return at(np.sqrt(p.y / p.image))
+        new = _newton(times, p, progress.work)
+        return new if new.is_positive else None
 
+    def run() -> Status:
+        return progress.follow(at(1.0 / np.sqrt(diagonal)), lambda p: p.bounds, lambda p: p.details, next_point)
 
-def _bounds(y: Vector, ratio: Vector) -> Bounds:
-    """With x = y∘y/max(N1) feasible and Q = y."""
-    d, total = len(y), 2.0 * math.fsum(np.log(y))
-    logs = np.log(ratio)
-    upper = d * math.log(float(ratio.mean())) - 2.0 * math.fsum(logs) + total
-    return Bounds(total - d * float(logs.max()), upper)
+    return progress.run(run), progress
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,18 +106,16 @@ class _Hessian(Operator):
         return h
 
 
-def _newton(
-    times: Callable[[Vector], Vector], y: Vector, image: Vector, progress: Progress[BalancedPoint]
-) -> tuple[Vector, Vector]:
-    """The point after a damped Newton step (I + N)h = 1 − N1, and M times it."""
-    residual = 1.0 - y * image
+def _newton(times: Callable[[Vector], Vector], p: BalancedPoint, work: Work) -> BalancedPoint:
+    """The point after a damped Newton step (I + N)h = 1 − N1."""
+    residual = 1.0 - p.ratio
     before = float(residual @ residual)
     enough = 1e-4 * min(1.0, before) * before  # quadratic convergence where the residual is small
-    hessian = _Hessian(times, y)
-    h = conjugate_gradients(hessian, residual, lambda _, size: size <= enough, _MOST_PRODUCTS, progress.work)
-    change = y * h
+    hessian = _Hessian(times, p.y)
+    h = conjugate_gradients(hessian, residual, lambda _, size: size <= enough, _MOST_PRODUCTS, work)
+    change = p.y * h
     change_of_image = times(change)
     length = balancing_length(
-        np.ones_like(y), h, float(residual @ h), float(change @ image), float(change @ change_of_image)
+        np.ones_like(p.y), h, float(residual @ h), float(change @ p.image), float(change @ change_of_image)
     )
-    return y + length * change, image + length * change_of_image
+    return BalancedPoint(p.y + length * change, p.image + length * change_of_image)
