@@ -37,17 +37,13 @@ MOSEK_LICENCE_HELP = (
     "or choose another solver (available_solvers() lists them)"
 )
 
-# cvxpy's status → ours.  Only the certificate turns a point into an optimal result.
+# cvxpy's status → ours, any other one is an error.  Only the certificate turns a point into an optimal result.
 CVXPY_STATUS: dict[str, Status] = {
     "optimal": Status.OPTIMAL,
     "optimal_inaccurate": Status.INACCURATE,
     "user_limit": Status.USER_LIMIT,
     "infeasible": Status.INFEASIBLE,
-    "infeasible_inaccurate": Status.SOLVER_ERROR,
     "unbounded": Status.UNBOUNDED,
-    "unbounded_inaccurate": Status.SOLVER_ERROR,
-    "infeasible_or_unbounded": Status.SOLVER_ERROR,
-    "solver_error": Status.SOLVER_ERROR,
 }
 
 # Residuals near 1e-9 are the best that first-order and interior-point codes reach in float64 on these lifts, so a
