@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, singledispatch
-from typing import Protocol
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -162,26 +162,6 @@ class SvecRows(Rows):
         return self.at.smat(x.dot(self.N))
 
 
-class Unknowns(Protocol):
-    """The numbers in which a pattern is written, and A in them."""
-
-    def system(self, frame: Frame, root: Matrix, Rt: Matrix) -> tuple[Matrix, Rows | None]:
-        """A for W⁻¹ = rootᵀ·root, and the N_k, or None where they are not formed."""
-        ...
-
-    def curvature(self, frame: Frame, Rt: Matrix) -> Matrix:
-        """K alone."""
-        ...
-
-    def vector(self, X: Matrix) -> Vector:
-        """⟨X_k, X⟩."""
-        ...
-
-    def matrix(self, x: Vector) -> Matrix:
-        """Σ x_k X_k."""
-        ...
-
-
 @dataclass(frozen=True, eq=False)
 class DiagonalUnknowns:
     """A diagonal D and 𝒬(M) = P∘M: G′[e_k e_kᵀ] = e_k u_kᵀ + u_k e_kᵀ with the columns u_k of U = (a/2) I − P∘B̃, so
@@ -192,7 +172,7 @@ class DiagonalUnknowns:
     P: Matrix
 
     def system(self, frame: Frame, root: Matrix, Rt: Matrix) -> tuple[Matrix, None]:
-        """A, of size d."""
+        """A for W⁻¹ = rootᵀ·root, and the N_k of the other classes, which are not formed here."""
         Y = root.T @ root
         U = -self.P * frame.matrix()
         add_to_diagonal(U, 0.5 * frame.a)
@@ -200,12 +180,15 @@ class DiagonalUnknowns:
         return 2.0 * sym(Y * (U.T @ YU) + YU * YU.T) + self.curvature(frame, Rt), None
 
     def curvature(self, frame: Frame, Rt: Matrix) -> Matrix:
+        """K alone."""
         return np.asarray(2.0 * sym(frame.matrix() * Rt))
 
     def vector(self, X: Matrix) -> Vector:
+        """⟨X_k, X⟩."""
         return np.diagonal(X)
 
     def matrix(self, x: Vector) -> Matrix:
+        """Σ x_k X_k."""
         return np.diag(x)
 
 
@@ -323,6 +306,10 @@ class ListedUnknowns:
 
     def matrix(self, x: Vector) -> Matrix:
         return np.asarray(np.tensordot(x, self.stack, 1))
+
+
+# The numbers in which a pattern is written, and A in them.
+Unknowns: TypeAlias = DiagonalUnknowns | GivenUnknowns | SvecUnknowns | ListedUnknowns
 
 
 @lru_cache(maxsize=32)
