@@ -60,9 +60,6 @@ _NEWTON_STEPS = 60
 _SCALING_STEPS = 4
 _TINY = 2.0**-1022  # the smallest normal number
 
-_THEOREM_A = "theorem A: the diagonal stepsize is best"
-_THEOREM_B = "theorem B: one active direction, D is a matrix geometric mean"
-
 
 @dataclass(frozen=True, eq=False)
 class ClosedForm:
@@ -102,7 +99,7 @@ def uncoupled(B: Matrix, Q: PositiveMap) -> ClosedForm | None:
         return None
     diagonal -= _EXACT
     log_det = float(np.log(x).sum())
-    return ClosedForm(np.diag(x), Z / scale, True, log_det, log_det, _THEOREM_A)
+    return ClosedForm(np.diag(x), Z / scale, True, log_det, log_det, "theorem A: the diagonal stepsize is best")
 
 
 @dataclass(frozen=True, eq=False)
@@ -255,8 +252,8 @@ class Balanced:
         top = -smallest_eigenvalue(inverse_factor.dot(self.P * (-0.5 * H.T.dot(H))).dot(inverse_factor.T))
         exact = top <= 1.0 + _EXACT
         log_det = 0.5 * float(np.log(w).sum()) - log_det_from_cholesky(K) - w.size * math.log(top)
-        dual = np.multiply.outer(z, z)
-        return ClosedForm(factor.dot(factor.T) / top, dual, exact, self._upper_bound, log_det, _THEOREM_B)
+        dual, name = np.multiply.outer(z, z), "theorem B: one active direction, D is a matrix geometric mean"
+        return ClosedForm(factor.dot(factor.T) / top, dual, exact, self._upper_bound, log_det, name)
 
     @property
     def _upper_bound(self) -> float:

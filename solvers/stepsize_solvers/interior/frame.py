@@ -165,31 +165,39 @@ class Frame(Basis):
         U = _rotation(pattern, Bt)
         return BlockFrame(*shared, K.dot(U), U.T.dot(inverse).T, log_det, family.B, sym(U.T.dot(Bt).dot(U)))
 
-    @property
-    @abstractmethod
-    def diagonal(self) -> Array:
-        """diag B̃."""
-
-    @property
-    @abstractmethod
-    def quadratic(self) -> Array:
-        """C⁻¹𝒬(DBD)C⁻ᵀ."""
-
     @abstractmethod
     def matrix(self) -> Array:
         """B̃."""
 
     @abstractmethod
-    def times_B(self, X: Array) -> Array:
-        """B̃X."""
-
-    @abstractmethod
     def moved(self, X: Array) -> tuple[Frame, Array] | None:
         """Return the rotated frame of D⁺ = C(I + X)Cᵀ and T = C⁻¹C⁺; None unless I + X ≻ 0."""
 
-    @abstractmethod
+    @property
+    def diagonal(self) -> Array:
+        """diag B̃."""
+        return np.diagonal(self.matrix())
+
+    @cached_property
+    def quadratic(self) -> Array:
+        """C⁻¹𝒬(DBD)C⁻ᵀ."""
+        return self.image(self.matrix())
+
+    def times_B(self, X: Array) -> Array:
+        """B̃X."""
+        return np.asarray(self.matrix() @ X)
+
+    def twice(self, X: Array) -> Array:
+        M = X @ self.matrix()
+        return np.asarray(M + M.T)
+
+    def bend(self, X: Array) -> Array:
+        return -self.image(sym(X @ self.matrix() @ X))
+
     def whitened_by_B(self, matrices: Sequence[Array]) -> list[Array] | None:
         """L⁻¹ M L⁻ᵀ of each matrix, LLᵀ = B̃; None when B is not numerically positive definite."""
+        K = cholesky(self.matrix())
+        return None if K is None else [lower_solve(K, lower_solve(K, M).T) for M in matrices]
 
     @cached_property
     def single(self) -> Frame:
@@ -303,10 +311,6 @@ class BlockFrame(Frame):
     Bt: Array
     _rounded = ("C", "E", "Bt")
 
-    @property
-    def diagonal(self) -> Array:
-        return np.diagonal(self.Bt)
-
     def matrix(self) -> Array:
         return self.Bt
 
@@ -320,24 +324,6 @@ class BlockFrame(Frame):
         C = self.C.dot(T)
         Bt = sym(C.T @ self.B @ C)  # from B itself: for a graded map its rounding counts
         return BlockFrame(self.Q, self.a, self.pattern, C, E, log_det, self.B, Bt), T
-
-    def times_B(self, X: Array) -> Array:
-        return np.asarray(self.Bt @ X)
-
-    def twice(self, X: Array) -> Array:
-        M = X @ self.Bt
-        return np.asarray(M + M.T)
-
-    @cached_property
-    def quadratic(self) -> Array:
-        return self.image(self.Bt)
-
-    def bend(self, X: Array) -> Array:
-        return -self.image(sym(X @ self.Bt @ X))
-
-    def whitened_by_B(self, matrices: Sequence[Array]) -> list[Array] | None:
-        K = cholesky(self.Bt)
-        return None if K is None else [lower_solve(K, lower_solve(K, M).T) for M in matrices]
 
 
 def _moved_basis(frame: Frame, X: Array) -> tuple[Array, float] | None:
