@@ -413,7 +413,7 @@ class SchurSystem:
         b = c[:rows] - schur.jacobian.forward(X)
         # The images of the answer cost nothing beside those of the directions that it is made of.
         X, dZt = images_of_solution(schur.images, schur, b, (X, dZt), finished, _MOST_ITERATIONS, self.work)
-        return Solution(sym(X), dZt)
+        return sym(X), dZt, 0.0
 
 
 def _schur_diagonal(frame: Frame, J: Array, mask: Array | None, V: Array, r: int) -> Array:

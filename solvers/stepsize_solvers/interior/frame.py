@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
@@ -97,20 +97,22 @@ class Basis(ABC):
         return self.pattern.projected(M)
 
     def image(self, M: Array) -> Array:
-        """C⁻¹𝒬(CMCᵀ)C⁻ᵀ; the cheap map needs a diagonal and a symmetric product only."""
-        split, C, E = self.Q.diagonal_plus_scaled, self.C, self.E
-        if split is not None:
-            weights = (split.alpha * congruence_diagonal(C, M)).astype(M.dtype)
-            return _plus(weighted_gram(E, weights), split.beta, M)
-        return sym(E.T.dot(self.Q.apply(C.dot(M).dot(C.T)).astype(M.dtype, copy=False)).dot(E))
+        """C⁻¹𝒬(CMCᵀ)C⁻ᵀ."""
+        return self._mapped(self.C, M, self.E, self.Q.apply)
 
     def coimage(self, Z: Array) -> Array:
         """Cᵀ𝒬*(C⁻ᵀZC⁻¹)C."""
-        split, C, E = self.Q.diagonal_plus_scaled, self.C, self.E
-        if split is not None:
-            weights = (split.alpha * congruence_diagonal(E, Z)).astype(Z.dtype)
-            return _plus(weighted_gram(C, weights), split.beta, Z)
-        return sym(C.T.dot(self.Q.adjoint(E.dot(Z).dot(E.T)).astype(Z.dtype, copy=False)).dot(C))
+        return self._mapped(self.E, Z, self.C, self.Q.adjoint)
+
+    def _mapped(self, basis: Array, M: Array, inverse: Array, Q: Callable[[Matrix], Matrix]) -> Array:
+        """A⁻¹𝒬(AMAᵀ)A⁻ᵀ of a basis A, whose inverse transposed is given; the cheap map needs few products."""
+        split = self.Q.diagonal_plus_scaled
+        if split is None:
+            image = Q(basis.dot(M).dot(basis.T)).astype(M.dtype, copy=False)
+            return sym(inverse.T.dot(image).dot(inverse))
+        out = weighted_gram(inverse, (split.alpha * congruence_diagonal(basis, M)).astype(M.dtype))
+        out += np.asarray(split.beta, dtype=M.dtype) * M
+        return out
 
     def slope(self, X: Array) -> Array:
         """G′[X]."""
@@ -353,11 +355,6 @@ def _rotation(pattern: Pattern, Bt: Array) -> Array:
 
 
 _LARGEST = 1e300  # of an entry: the sum of two is a float
-
-
-def _plus(out: Array, factor: float, M: Array) -> Array:
-    out += np.asarray(factor, dtype=M.dtype) * M
-    return out
 
 
 # ---------------------------------------------------------------- Nesterov–Todd scaling

@@ -160,7 +160,7 @@ class Complement:
         dZ = sym(P @ Y @ P.T)
         X = first + K.solve(basis.coslope(dZ))
         left = P.T @ (c - basis.slope(X)) @ P - Y
-        return Solution(X, dZ, plane.multiplier(left))
+        return X, dZ, plane.multiplier(left)
 
 
 @dataclass(frozen=True, eq=False)
