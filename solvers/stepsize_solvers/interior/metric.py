@@ -107,6 +107,10 @@ class MetricPoint:
         """½⟨g, K⁻¹g⟩."""
         return self.frame.loss(self.Rt, self.gradient)
 
+    def bounds(self, loss: float) -> Bounds:
+        """The interval of log det G; ``loss`` is the one above, or larger."""
+        return Bounds(self.log_det, self.log_det + self.d * math.log1p(loss / self.d))
+
 
 @dataclass(frozen=True, eq=False)
 class KrylovSystem(Operator):
@@ -159,7 +163,7 @@ class DampedNewton:
     def bounds(self, p: MetricPoint) -> Bounds:
         """The interval of log det G; without an upper end while the loss is far above what is asked for."""
         far = p.rough_loss > _FAR * self.progress.limits.tol * p.d
-        return Bounds(p.log_det, math.inf if far else p.log_det + p.d * math.log1p(p.loss / p.d))
+        return p.bounds(math.inf if far else p.loss)
 
     def details(self, p: MetricPoint) -> dict[str, str]:
         return {"decrement": f"{self.decrement:.2e}", "step": f"{self.length:.3f}"}
