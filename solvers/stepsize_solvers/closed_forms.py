@@ -29,10 +29,8 @@ import numpy as np
 from scipy.linalg import LinAlgError, lapack
 from scipy.linalg import eigh as generalised_eigh
 
-from stepsize_solvers.large.balancing import balanced_vector
 from stepsize_solvers.numerics.linalg import (
     cholesky,
-    dominant_vector,
     eigh,
     log_det_from_cholesky,
     lower_solve,
@@ -50,15 +48,17 @@ from stepsize_solvers.programs import (
     Program,
     Status,
     Vector,
+    add_to_diagonal,
 )
 
 # Relative violation of F(D) ⪰ 0, or negative part of Z, that rounding explains: exactness is claimed below it.
 _EXACT = 1e-9
 # A factor of two between the first two eigenvalues leaves a 4000th of the second vector.
 _POWER_STEPS = 12
-
-_THEOREM_A = "theorem A: the diagonal stepsize is best"
-_THEOREM_B = "theorem B: one active direction, D is a matrix geometric mean"
+# Newton steps of balancing: with four scaling steps before them 3.8 are enough on average instead of 5.3, with six 3.3.
+_NEWTON_STEPS = 60
+_SCALING_STEPS = 4
+_TINY = 2.0**-1022  # the smallest normal number
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +99,7 @@ def uncoupled(B: Matrix, Q: PositiveMap) -> ClosedForm | None:
         return None
     diagonal -= _EXACT
     log_det = float(np.log(x).sum())
-    return ClosedForm(np.diag(x), Z / scale, True, log_det, log_det, _THEOREM_A)
+    return ClosedForm(np.diag(x), Z / scale, True, log_det, log_det, "theorem A: the diagonal stepsize is best")
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,8 +142,68 @@ def sign_pattern(B: Matrix) -> Vector:
         return np.ones(B.shape[0])
     root = 1.0 / np.sqrt(B.diagonal())
     M = B * (root[:, None] * root)
-    v = eigh(M)[1][:, -1] if len(M) <= Sizes.POWER_STEPS else dominant_vector(M, _POWER_STEPS)
+    v = eigh(M)[1][:, -1] if len(M) <= Sizes.POWER_STEPS else _dominant_vector(M)
     return np.where(v >= 0.0, 1.0, -1.0)
+
+
+def _dominant_vector(M: Matrix) -> Vector:
+    """A unit vector near the top eigenvector of M ⪰ 0, by power steps from the longest column."""
+    v: Vector = M[int(np.einsum("ij,ij->i", M, M).argmax())]
+    for _ in range(_POWER_STEPS):
+        v = M @ v
+        v /= math.sqrt(float(v.dot(v)))
+    return v
+
+
+def balanced_vector(M: Matrix, weights: Vector) -> Vector:
+    """The y > 0 with y∘(My) = w for a dense M ≻ 0, by factorised Newton steps after a few of the fixed point.
+
+    ``large.balancing`` has the same problem with products with M alone.
+    """
+    scale = float(np.minimum.reduce(weights))
+    w, M = weights / scale, M / scale
+    y = np.sqrt(w / np.maximum(M.diagonal(), _TINY))
+    y = y * math.sqrt(float(np.add.reduce(w)) / float(y.dot(M).dot(y)))  # yᵀMy = Σw holds at the solution
+    for _ in range(_SCALING_STEPS):
+        image = M.dot(y)
+        if not np.minimum.reduce(image) > 0.0:
+            break
+        y = np.sqrt(y * w / image)
+    for _ in range(_NEWTON_STEPS):
+        image = M.dot(y)
+        residual = w - y * image
+        H = M * y
+        H *= y[:, None]
+        add_to_diagonal(H, w)
+        K = cholesky(H, overwrite=True)
+        if K is None:
+            break
+        h = np.asarray(lapack.dpotrs(K, residual, 1)[0])
+        square, change = float(residual.dot(h)), y * h
+        y = y + balancing_length(w, h, square, float(change.dot(image)), float(change.dot(M).dot(change))) * change
+        if square < 1e-16 * w.size:  # the next error is the square of this: rounding
+            break
+    return y
+
+
+def balancing_length(w: Vector, h: Vector, square: float, linear: float, quadratic: float) -> float:
+    """The length of a Newton step h: about the minimum over a of ½(y + ay∘h)ᵀM(y + ay∘h) − Σ w log(1 + ah).
+
+    square: that of the Newton decrement; linear, quadratic: (y∘h)ᵀMy and (y∘h)ᵀM(y∘h).
+    """
+    if square < 0.0625:
+        return 1.0
+    a = 1.0 / (1.0 + math.sqrt(square))
+    low = float(h.min())
+    limit = -0.99 / low if low < 0.0 else 1e3
+    for _ in range(8):  # safeguarded Newton steps in one variable
+        q = h / (1.0 + a * h)
+        wq = w * q
+        change = (linear + a * quadratic - float(wq.sum())) / (quadratic + float(wq.dot(q)))
+        a = min(max(a - change, 0.5 * a), 0.5 * (a + limit) if a < limit else limit)
+        if abs(change) < 0.05 * a:  # the next Newton step in all variables corrects the rest
+            break
+    return a
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,8 +252,8 @@ class Balanced:
         top = -smallest_eigenvalue(inverse_factor.dot(self.P * (-0.5 * H.T.dot(H))).dot(inverse_factor.T))
         exact = top <= 1.0 + _EXACT
         log_det = 0.5 * float(np.log(w).sum()) - log_det_from_cholesky(K) - w.size * math.log(top)
-        dual = np.multiply.outer(z, z)
-        return ClosedForm(factor.dot(factor.T) / top, dual, exact, self._upper_bound, log_det, _THEOREM_B)
+        dual, name = np.multiply.outer(z, z), "theorem B: one active direction, D is a matrix geometric mean"
+        return ClosedForm(factor.dot(factor.T) / top, dual, exact, self._upper_bound, log_det, name)
 
     @property
     def _upper_bound(self) -> float:

@@ -16,17 +16,16 @@ import numpy as np
 from stepsize_solvers.closed_forms import closed_form, optimum
 from stepsize_solvers.families import solve_families
 from stepsize_solvers.interior.condition import Condition, ConditionPoint
-from stepsize_solvers.interior.dense import listed
+from stepsize_solvers.interior.dense import Unknowns, listed
 from stepsize_solvers.interior.diagonal import solve_diagonal
 from stepsize_solvers.interior.driver import Drive
 from stepsize_solvers.interior.floor import Factorised, Floor, FloorPoint, Former
-from stepsize_solvers.interior.frame import is_graded
 from stepsize_solvers.interior.metric import DampedNewton, MetricPoint
 from stepsize_solvers.interior.starts import cold_start, metric_start, warm_start
 from stepsize_solvers.interior.whitened import Whitening
 from stepsize_solvers.large.balancing import solve_balanced
 from stepsize_solvers.numerics.linalg import blas_threads, sym
-from stepsize_solvers.numerics.progress import Limits, Progress, native_stats
+from stepsize_solvers.numerics.progress import Limits, Progress, failure
 from stepsize_solvers.numerics.sizes import Sizes
 from stepsize_solvers.programs import (
     Family,
@@ -101,14 +100,9 @@ class NativeSolver(Solver):
         if reason is not None:
             raise UnsupportedProgram(reason)
         with blas_threads(max([program.d, *(family.rows for family in program.families)])):
-            return _timed(program, settings)
-
-
-def _timed(program: Program, settings: Settings) -> Outcome:
-    """The outcome of a program that the native solver supports, with its time."""
-    began = time.perf_counter()
-    outcome = closed_form(program, settings.tol) or _solve(program, settings, NativeOptions.from_extra(settings.extra))
-    return replace(outcome, stats=replace(outcome.stats, solve_time=time.perf_counter() - began))
+            began, options = time.perf_counter(), NativeOptions.from_extra(settings.extra)
+            outcome = closed_form(program, settings.tol) or _solve(program, settings, options)
+            return replace(outcome, stats=replace(outcome.stats, solve_time=time.perf_counter() - began))
 
 
 def _solve(program: Program, settings: Settings, options: NativeOptions) -> Outcome:
@@ -122,7 +116,7 @@ def _solve(program: Program, settings: Settings, options: NativeOptions) -> Outc
     assert condition.B is not None  # by the definition of Program.condition
     B, Q = sym(condition.B), condition.Q
     if pattern.direction is not None:
-        return _failure("W is not numerically positive definite")
+        return failure("W is not numerically positive definite")
     P = Q.hadamard_matrix if pattern.is_diagonal and not pattern.is_full else None
     if P is not None:
         return _solve_diagonal(P * B, settings)
@@ -139,13 +133,13 @@ def _solve_condition(family: Family, pattern: Pattern, settings: Settings, optio
     if found is not None:
         return found
     progress: Progress[ConditionPoint] = Progress(pattern.d, Limits.of(settings, _MOST_STEPS), *_CONDITION)
-    unknowns = listed(family.Q, pattern, _most_condition_unknowns(family.Q, pattern))
+    unknowns = _condition_unknowns(family.Q, pattern)
     single = pattern.is_full and pattern.d >= options.single_precision_from
     problem = Condition(_entrywise(family), pattern, settings.tol, progress.work, unknowns, single)
     start = None if settings.warm_start is None else warm_start(problem, settings.warm_start)
     start = start or cold_start(problem)
     if start is None:
-        return _failure("no strictly feasible start: B or W is not numerically positive definite")
+        return failure("no strictly feasible start: B or W is not numerically positive definite")
     drive, first = Drive(problem, progress), problem.in_single(start)
     return _pair(progress.run(lambda: drive.run(first)), progress)
 
@@ -153,19 +147,17 @@ def _solve_condition(family: Family, pattern: Pattern, settings: Settings, optio
 def _entrywise(family: Family) -> Family:
     """The family with P∘M for the cheap map where that is faster, or where sums lose the small coefficients."""
     P = family.Q.hadamard_matrix
-    if P is None or not (family.Q.d <= Sizes.PLAIN_ENTRYWISE or is_graded(family.Q)):
+    if P is None or not (family.Q.d <= Sizes.PLAIN_ENTRYWISE or family.Q.is_graded):
         return family
     return replace(family, Q=Hadamard(P))
 
 
-def _most_condition_unknowns(Q: PositiveMap, pattern: Pattern) -> int:
-    """How many unknowns a factorised system of the condition may have."""
+def _condition_unknowns(Q: PositiveMap, pattern: Pattern) -> Unknowns | None:
+    """Those of a factorised system; None where conjugate gradients are faster, or a graded map asks for them."""
     if not pattern.is_full:
-        return Sizes.DENSE_UNKNOWNS
-    if is_graded(Q):
-        return 0
-    d = Sizes.CONDITION_DENSE_ENTRYWISE if Q.is_entrywise else Sizes.CONDITION_DENSE
-    return d * (d + 1) // 2
+        return listed(Q, pattern, Sizes.DENSE_UNKNOWNS)
+    largest = Sizes.CONDITION_DENSE_ENTRYWISE if Q.is_entrywise else Sizes.CONDITION_DENSE
+    return None if Q.is_graded or pattern.d > largest else listed(Q, pattern)
 
 
 def _solve_diagonal(M: Matrix, settings: Settings) -> Outcome:
@@ -198,13 +190,13 @@ def _solve_metric(family: Family, pattern: Pattern, settings: Settings) -> Outco
     family = _entrywise(family)
     D = metric_start(family, pattern, _warm_stepsize(settings, pattern))
     if D is None:
-        return _failure("no start with a positive definite metric was found")
+        return failure("no start with a positive definite metric was found")
     progress: Progress[MetricPoint] = Progress(pattern.d, Limits.of(settings, _MOST_METRIC_STEPS), *_METRIC)
     method = DampedNewton(family, pattern, progress)
     status = progress.run(lambda: method.run(D))
     best = progress.best
     if best is None:
-        return _failure("the metric of the start is not numerically positive definite")
+        return failure("the metric of the start is not numerically positive definite")
     return Outcome(status, best.point.D, (best.point.Y[None],), progress.stats())
 
 
@@ -231,7 +223,7 @@ def _solve_floor(family: Family, floor: Matrix, pattern: Pattern, settings: Sett
             status = progress.run(partial(Drive(found[0], progress).run, found[1]))
     best = progress.best
     if best is None:
-        return _failure("no start with a positive definite metric was found")
+        return failure("no start with a positive definite metric was found")
     return Outcome(status, best.point.D, (best.point.Z[None],), progress.stats())
 
 
@@ -246,11 +238,7 @@ def _warm_stepsize(settings: Settings, pattern: Pattern) -> Matrix | None:
 def _pair(status: Status, progress: Progress[Any]) -> Outcome:
     """The best pair of D and Z, scaled as its bounds say."""
     if progress.best is None:
-        return _failure("no strictly feasible point was evaluated")
+        return failure("no strictly feasible point was evaluated")
     best, bounds = progress.best.point, progress.best.bounds
     D, Z = bounds.scale * sym(best.D), bounds.dual_scale * sym(best.Z)
     return Outcome(status, D, (Z[None],), progress.stats())
-
-
-def _failure(message: str) -> Outcome:
-    return Outcome(Status.SOLVER_ERROR, None, (), native_stats(), message)

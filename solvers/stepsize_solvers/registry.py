@@ -7,6 +7,7 @@ from typing import Literal, TypeAlias
 
 from stepsize_solvers.conic.backends import BACKENDS, CvxpySolver, other_solver
 from stepsize_solvers.native import NativeOptions, NativeSolver
+from stepsize_solvers.numerics.sizes import Sizes
 from stepsize_solvers.programs import Program, Settings, Solver, SolverUnavailable, UnsupportedProgram
 
 # A solver by its name, or as an object; "auto" leaves the choice to ``choose_solver``.
@@ -15,8 +16,6 @@ _SOLVERS: dict[str, Solver] = {solver.name: solver for solver in (NativeSolver()
 
 # Fast first: the project's own solver, then interior points, then the first-order method.
 _PREFERENCE = ("native", "mosek", "clarabel", "scs")
-# The form of cvxpy has a row for each entry of a matrix that it lifts: beyond this size it takes gigabytes.
-_LARGEST_LIFTED = 60
 
 
 @dataclass(frozen=True)
@@ -95,7 +94,7 @@ def choose_solver(program: Program, asked: SolverChoice = "auto") -> tuple[Solve
     for name in _PREFERENCE:
         solver = _SOLVERS[name]
         reason = solver.unavailable() or solver.unsupported(program)
-        if reason is None and name != "native" and program.d > _LARGEST_LIFTED:
+        if reason is None and name != "native" and program.d > Sizes.LIFTED:
             reason = f"its form for d = {program.d} may take gigabytes; solver={name!r} asks for it all the same"
         if reason is None:
             why = f"first choice for this program ({'; '.join(passed)})" if passed else "first choice"

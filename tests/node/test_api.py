@@ -17,7 +17,7 @@ from shared.goals import GOALS, arguments_of
 from shared.reference_problems import REFERENCE_OPTIMA, random_smoothness, smoothness_of
 from stepsize_opt import Direction, Gaussian, LayerWise, RandK, certify, compare, optimal_stepsize
 from stepsize_opt.results import StepsizeResult
-from stepsize_solvers.programs.patterns import Pattern
+from stepsize_solvers.programs import Pattern
 from stepsize_validation.properties.exact import satisfies_condition
 
 L = random_smoothness(4, 50.0, 0)

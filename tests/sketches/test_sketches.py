@@ -37,6 +37,7 @@ from stepsize_opt.proofs.duals import Multiplier
 from stepsize_opt.proofs.maps import coefficient_roundings, image
 from stepsize_opt.proofs.roundings import twice_gamma
 from stepsize_opt.sketches.base import sketch_forms
+from stepsize_solvers.programs import Pattern
 from stepsize_solvers.programs.maps import (
     CongruenceSum,
     Hadamard,
@@ -44,7 +45,6 @@ from stepsize_solvers.programs.maps import (
     hadamard,
     is_identity,
 )
-from stepsize_solvers.programs.patterns import Pattern
 from stepsize_validation.properties import check_sketch
 from stepsize_validation.properties.exact import is_positive_definite, rational, satisfies_condition, second_moment
 from stepsize_validation.properties.strategies import DIAGONAL, LISTABLE, SKETCHES, seeds, sketches_up_to

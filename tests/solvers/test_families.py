@@ -11,10 +11,9 @@ import pytest
 from shared.lagrangian import bound
 from stepsize_opt import Gaussian, RandK, Sketch
 from stepsize_solvers.families import solve_families
-from stepsize_solvers.families.cuts import worth_cutting
 from stepsize_solvers.families.newton import newton_system
 from stepsize_solvers.families.point import Model, Point
-from stepsize_solvers.families.solve import agreement
+from stepsize_solvers.families.solve import agreement, worth_cutting
 from stepsize_solvers.numerics.linalg import sym
 from stepsize_solvers.numerics.sizes import Sizes
 from stepsize_solvers.programs import (

@@ -31,8 +31,8 @@ from stepsize_opt.proofs.repairs import repair
 from stepsize_opt.results import StepsizeResult
 from stepsize_solvers.conic.backends import BACKENDS
 from stepsize_solvers.conic.model import Lift, choose_lift
+from stepsize_solvers.programs import Pattern
 from stepsize_solvers.programs.contract import Settings, SolverUnavailable, Status, UnsupportedProgram
-from stepsize_solvers.programs.patterns import Pattern
 from stepsize_solvers.programs.program import Family, Program
 from stepsize_solvers.registry import available_solvers, choose_solver, get_solver
 

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from stepsize_solvers.conic.model import COMPILING, Objective, choose_lift, conic_model
+from stepsize_solvers.numerics.sizes import Sizes
 from stepsize_solvers.process import ProcessEnded, call_within, without_warnings
 from stepsize_solvers.programs import (
     Outcome,
@@ -36,17 +37,13 @@ MOSEK_LICENCE_HELP = (
     "or choose another solver (available_solvers() lists them)"
 )
 
-# cvxpy's status → ours.  Only the certificate turns a point into an optimal result.
+# cvxpy's status → ours, any other one is an error.  Only the certificate turns a point into an optimal result.
 CVXPY_STATUS: dict[str, Status] = {
     "optimal": Status.OPTIMAL,
     "optimal_inaccurate": Status.INACCURATE,
     "user_limit": Status.USER_LIMIT,
     "infeasible": Status.INFEASIBLE,
-    "infeasible_inaccurate": Status.SOLVER_ERROR,
     "unbounded": Status.UNBOUNDED,
-    "unbounded_inaccurate": Status.SOLVER_ERROR,
-    "infeasible_or_unbounded": Status.SOLVER_ERROR,
-    "solver_error": Status.SOLVER_ERROR,
 }
 
 # Residuals near 1e-9 are the best that first-order and interior-point codes reach in float64 on these lifts, so a
@@ -55,9 +52,6 @@ FINEST_ACCURACY = 1e-9
 
 OptionMaker = Callable[[Settings, float], dict[str, Any]]
 
-# Up to this size a process takes longer to start than a model to compile or a solver to make a step: at d = 10
-# these took at most 0.5 s and 0.2 s on a busy machine, at d = 30 up to 9 s and 25 s.
-_QUICK = 10
 NO_POINT = "no point was handed over within the limit"
 
 
@@ -104,7 +98,7 @@ class CvxpySolver(Solver):
         # Only another process can be ended while cvxpy compiles or a solver is inside one of its steps.  A solver that
         # watches the clock itself is not worth one while its steps are short.
         watches = self.options is not None
-        if watches and (settings.time_limit is None or program.total_size <= _QUICK):
+        if watches and (settings.time_limit is None or program.total_size <= Sizes.WITHOUT_PROCESS):
             return _solve(self, program, settings)
         left, found = settings.seconds_left, None
         # A solver that stops by itself at the limit still has to hand its point over.

@@ -27,10 +27,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from stepsize_solvers.families.iteration import MOST_STEPS, iterate, start_point, with_duals
-from stepsize_solvers.families.point import Model, Point
+from stepsize_solvers.families.iteration import MOST_STEPS, iterate, start_point
+from stepsize_solvers.families.point import Model
 from stepsize_solvers.numerics.progress import Bounds, Limits, Progress
-from stepsize_solvers.numerics.sizes import Sizes
 from stepsize_solvers.programs import Family, Matrix, Program, Settings, Stack, Status
 
 # Families with fewer columns than this many times d are left whole: the rounds would cost more than they save.
@@ -65,12 +64,7 @@ class CutPoint:
     duals: tuple[Stack, ...]
 
 
-def worth_cutting(program: Program) -> bool:
-    """Whether d is large and some family has many more columns than d."""
-    return program.d >= Sizes.CUTS and program.pattern.W is None and any(_is_cut(f) for f in program.families)
-
-
-def _is_cut(family: Family) -> bool:
+def is_cut(family: Family) -> bool:
     """Whether the factors of a family are cut; the module's text says why plain linear ones are not."""
     n, d, r = family.H.shape
     return n * r > _WORTH * d and n > 1 and not (family.is_plain and family.B is None)
@@ -93,7 +87,7 @@ def solve_by_cuts(model: Model, settings: Settings, start: Matrix) -> tuple[Stat
         tol = max(_ROUND_GAP * min(gap, 10.0), 0.5 * settings.tol)
         steps_left = None if settings.max_iters is None else settings.max_iters - progress.steps
         limits = Limits.of(replace(settings, tol=tol, max_iters=steps_left, verbose=False), MOST_STEPS)
-        first = _start(relaxed, X, warm, fraction)
+        first = start_point(relaxed, fraction, [X], warm)
         if first is None:
             return Status.INACCURATE, progress
         status, inner = iterate(relaxed, first, limits)
@@ -129,14 +123,6 @@ def solve_by_cuts(model: Model, settings: Settings, start: Matrix) -> tuple[Stat
         if outside <= _TOO_FAR:
             warm = tuple(Z if b is None else b.compress(Z) for b, Z in zip(bases, lifted, strict=True))
     return Status.INACCURATE, progress
-
-
-def _start(model: Model, X: Matrix, duals: tuple[Stack, ...] | None, fraction: float) -> Point | None:
-    """The start of a relaxation at a fraction of the way from 0 to the boundary along X, with multipliers if given."""
-    start = start_point(model, fraction, [X])
-    if start is None or duals is None:
-        return start
-    return with_duals(model, start, duals) or start
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,7 +173,7 @@ def _examine(model: Model, X: Matrix) -> _Examined:
     tops = []
     for family in program.families:
         images = family.images(X)
-        if _is_cut(family):
+        if is_cut(family):
             values, vectors = np.linalg.eigh(images)
             spectra.append((1.0 - values / program.constant(family, log_det), vectors))
         else:

@@ -23,26 +23,23 @@ from scipy.linalg import lapack, solve_triangular
 
 from stepsize_solvers.families.point import FamilyState, Model, Point, trace
 from stepsize_solvers.numerics.linalg import sym
-from stepsize_solvers.programs import Indices, Matrix, Pattern, Stack, Vector
+from stepsize_solvers.programs import Indices, Matrix, Pattern, Program, Stack, Vector
 
 # Λ counts as diagonal, as the basis C makes it for a single B, up to this fraction of its largest entry.
 _DIAGONAL = 1e-12
 
 
-def unknowns(model: Model) -> int:
-    """How many numbers describe a direction; 0 when the dense form does not apply."""
-    program = model.program
-    if program.pattern.W is not None:
-        return 0
-    linear = all(f.B is None for f in program.families)
-    full = program.pattern.is_full
-    if not all(f.is_plain or (linear and full and f.Q.is_entrywise) for f in program.families):
-        return 0
-    return sum(size * (size + 1) // 2 for size in program.pattern.sizes)
+def _applies(program: Program) -> bool:
+    """Whether the system can be formed: for plain families, or linear ones with entrywise maps and a full X."""
+    linear = program.pattern.is_full and all(f.B is None for f in program.families)
+    fits = all(f.is_plain or (linear and f.Q.is_entrywise) for f in program.families)
+    return program.pattern.W is None and fits
 
 
 def dense_solver(model: Model, p: Point) -> Callable[[Matrix], Matrix] | None:
-    """rhs ↦ Y with 𝓗(Y) = rhs in the basis C, by a Cholesky factorisation; None when rounding prevents it."""
+    """rhs ↦ Y with 𝓗(Y) = rhs in the basis C, by a Cholesky factorisation; None for other families or by rounding."""
+    if not _applies(model.program):
+        return None
     plain = all(f.is_plain for f in model.program.families)
     identity = np.eye(model.program.d)
     T, first = (p.C, identity) if plain else (identity, np.asarray(np.linalg.inv(p.X), dtype=np.float64))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stepsize_solvers.families.dense import dense_solver, unknowns
+from stepsize_solvers.families.dense import dense_solver
 from stepsize_solvers.families.newton import newton_system, solve_by_cg
 from stepsize_solvers.families.point import FamilyState, Model, Point, congruence
 from stepsize_solvers.interior.driver import Drive, Rules
@@ -95,8 +95,8 @@ class Families:
 
     def _linear_solver(self, p: Point) -> Callable[[Matrix], Matrix]:
         """rhs ↦ Y with 𝓗(Y) = rhs: a factorisation for few unknowns or where conjugate gradients have become slow."""
-        model, progress, size = self.model, self.progress, unknowns(self.model)
-        if 0 < size <= (Sizes.FAMILIES_DENSE_AFTER_SLOW if self.slow else Sizes.FAMILIES_DENSE):
+        model, progress = self.model, self.progress
+        if model.program.pattern.unknowns <= (Sizes.FAMILIES_DENSE_AFTER_SLOW if self.slow else Sizes.FAMILIES_DENSE):
             dense = dense_solver(model, p)
             if dense is not None:
                 return dense
@@ -212,8 +212,13 @@ def congruence_each(V: Stack, M: Stack) -> Stack:
 # ---------------------------------------------------------------- starts
 
 
-def start_point(model: Model, fraction: float, candidates: list[Matrix]) -> Point | None:
-    """A strictly feasible multiple of a good direction with multipliers Z_j = μF_j⁻¹ of the right size."""
+def start_point(
+    model: Model, fraction: float, candidates: list[Matrix], duals: tuple[Stack, ...] | None = None
+) -> Point | None:
+    """A multiple of the first direction that goes: a fraction of the largest feasible one.
+
+    Its multipliers are Z_j = μF_j⁻¹ of the right size, or the given ones of the first families where those will do.
+    """
     for direction in candidates:
         scale = fraction * largest_scale(model, direction)
         if not (0.0 < scale < math.inf):
@@ -223,11 +228,14 @@ def start_point(model: Model, fraction: float, candidates: list[Matrix]) -> Poin
             continue
         Q = sum(float(np.trace(model.project(state.minus_adjoint(state.Z)))) for state in p.states)
         # With Z_j = μF_j⁻¹ the dual residual I − μQ is smallest in trace for d/tr Q.
-        return model.point(p.X, None, model.program.d / Q if Q > 0.0 else 1.0)
+        central = model.point(p.X, None, model.program.d / Q if Q > 0.0 else 1.0)
+        if central is None or duals is None:
+            return central
+        return _with_duals(model, central, duals) or central
     return None
 
 
-def with_duals(model: Model, p: Point, duals: tuple[Stack, ...]) -> Point | None:
+def _with_duals(model: Model, p: Point, duals: tuple[Stack, ...]) -> Point | None:
     """The point with the given multipliers of the first families, made regular by a share of Z_j = μF_j⁻¹."""
     warm = [*duals, *(0.0 * Z for Z in p.duals[len(duals) :])]
     # μ of the given multipliers at this point; the share of the centred ones is small where they are well inside.

@@ -39,22 +39,22 @@ import numpy as np
 from scipy.linalg import lapack
 
 from stepsize_solvers.families.point import FamilyState, Model, Point, trace
-from stepsize_solvers.numerics.krylov import conjugate_gradients
+from stepsize_solvers.numerics.krylov import Operator, conjugate_gradients
 from stepsize_solvers.numerics.linalg import cholesky, sym
 from stepsize_solvers.numerics.progress import Work
+from stepsize_solvers.numerics.sizes import Sizes
 from stepsize_solvers.programs import Indices, Matrix, Vector, add_to_diagonal
 
 # A pair is taken when it outweighs the identity by this factor: lighter ones cost an iteration each at most.
 _ACTIVE = 20.0
 # The factorisation of all pairs, R³/3 operations, may cost as much as so many products with the whole system; the same
-# after a solve that took many of them; and how many pairs at most: 200 megabytes.
+# after a solve that took many of them.
 _PRODUCTS = 5.0
 _SLOW_PRODUCTS = 200.0
-_MOST_PAIRS = 5000
 
 
 @dataclass(frozen=True, eq=False)
-class NewtonSystem:
+class NewtonSystem(Operator):
     """𝓗 at one point, with its preconditioner: 1/J_ab, T, and the Cholesky factor of I + TJ⁻¹Tᵀ (None without rows)."""
 
     model: Model
@@ -62,9 +62,6 @@ class NewtonSystem:
     J_inverse: Matrix
     T: PairedRows | None = None
     factor: Matrix | None = None
-
-    def inner(self, Y: Matrix, Y2: Matrix) -> float:
-        return float(np.vdot(Y, Y2))
 
     def __call__(self, Y: Matrix) -> Matrix:
         """𝓗(Y), projected onto the pattern."""
@@ -198,7 +195,7 @@ def _most_pairs(p: Point, products: float) -> int:
     for state in p.states:
         n, r, d = state.Hs.shape
         work += 4.0 * n * d * r * (d + r)
-    return min(int((3.0 * products * work) ** (1.0 / 3.0)), _MOST_PAIRS)
+    return min(int((3.0 * products * work) ** (1.0 / 3.0)), Sizes.PAIRS)
 
 
 @dataclass(frozen=True, eq=False)

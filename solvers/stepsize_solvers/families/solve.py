@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.linalg import eigh, null_space
 
-from stepsize_solvers.families.cuts import CutPoint, solve_by_cuts, worth_cutting
+from stepsize_solvers.families.cuts import CutPoint, is_cut, solve_by_cuts
 from stepsize_solvers.families.iteration import (
     MOST_STEPS,
     directions,
@@ -32,7 +32,8 @@ from stepsize_solvers.families.iteration import (
 )
 from stepsize_solvers.families.point import Model, Point
 from stepsize_solvers.numerics.linalg import cholesky, sym
-from stepsize_solvers.numerics.progress import Limits, Progress, native_stats
+from stepsize_solvers.numerics.progress import Limits, Progress, failure
+from stepsize_solvers.numerics.sizes import Sizes
 from stepsize_solvers.programs import (
     DiagonalPlusScaled,
     Family,
@@ -76,8 +77,13 @@ def _solve(program: Program, settings: Settings) -> Outcome:
                 return _outcome(status, cut, rounds=len(cut.history))
     start = start_point(model, _START_FRACTION, directions(model))
     if start is None:
-        return Outcome(Status.SOLVER_ERROR, None, (), native_stats(), "no strictly feasible start was found")
+        return failure("no strictly feasible start was found")
     return _outcome(*iterate(model, start, Limits.of(settings, MOST_STEPS)))
+
+
+def worth_cutting(program: Program) -> bool:
+    """Whether d is large and some family has many more columns than d."""
+    return program.d >= Sizes.CUTS and program.pattern.W is None and any(is_cut(f) for f in program.families)
 
 
 def _outcome(status: Status, progress: Progress[Point] | Progress[CutPoint], **extra: object) -> Outcome:

@@ -34,15 +34,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from stepsize_solvers.interior.dense import FactorisedSystem, Unknowns
 from stepsize_solvers.interior.driver import InequalityPoint, IterativeSystem, Rules, ScaledStep, Solution, Step, System
-from stepsize_solvers.interior.frame import Frame, FullFrame, Scaling, effective_beta, is_graded
+from stepsize_solvers.interior.frame import Frame, FullFrame, Scaling
 from stepsize_solvers.numerics.krylov import (
     ChebyshevInverse,
+    Preconditioned,
     chebyshev_inverse,
     images_of_solution,
     within_scaled_tolerance,
@@ -160,17 +161,13 @@ class Condition:
     unknowns: Unknowns | None = None
     single: bool = False
 
-    @cached_property
-    def beta(self) -> float:
-        return effective_beta(self.family.Q)
-
     @property
     def rules(self) -> Rules:
         return _BY_GRADIENTS if self.unknowns is None else _FACTORISED
 
     def frame(self, D: Matrix) -> Frame | None:
         """The basis of D, or None when D is not numerically positive definite."""
-        return Frame.of(self.family, self.pattern, D, graded=is_graded(self.family.Q))
+        return Frame.of(self.family, self.pattern, D, graded=self.family.Q.is_graded)
 
     def point(self, D: Matrix, Z: Matrix) -> ConditionPoint | None:
         """The pair in its basis, or None when D is not numerically positive definite."""
@@ -227,7 +224,7 @@ class Condition:
         if self.unknowns is not None:
             return FactorisedSystem.of(p, p.frame, p.Rt, self.unknowns, identity=True)
         dtype = np.float32 if self.single else np.float64
-        schur = SchurSystem.of(p.frame, p.Rt, p.scaling, self.beta, dtype, self.work)
+        schur = SchurSystem.of(p.frame, p.Rt, p.scaling, dtype, self.work)
         return None if schur is None else IterativeSystem(p, schur, single=self.single)
 
     def moved(self, p: ConditionPoint, step: Step | ScaledStep, length: float) -> ConditionPoint | None:
@@ -260,23 +257,9 @@ class Condition:
 # ---------------------------------------------------------------- its Schur complement
 
 
-class Jacobian(Protocol):
-    """F′ and F′* with the dual side in r rows of the basis V."""
-
-    @property
-    def r(self) -> int: ...
-    def adjoint(self, Y: Array) -> tuple[Array, Array]:
-        """F′*[Z] and Z̃ itself in the working basis, for Z given by its rows."""
-        ...
-
-    def forward(self, X: Array) -> Array:
-        """The rows of Vᵀ F′[X] V."""
-        ...
-
-
 @dataclass(frozen=True, eq=False)
 class AllRows:
-    """F′ and F′* of a frame with any pattern; all rows of V are active."""
+    """F′ and F′* of a frame with any pattern, with the dual side in the basis V; all rows of V are active."""
 
     frame: Frame
     V: Array
@@ -286,10 +269,12 @@ class AllRows:
         return self.frame.d
 
     def adjoint(self, Y: Array) -> tuple[Array, Array]:
+        """F′*[Z] and Z̃ itself in the working basis, for Z given by its rows."""
         Zt = sym(self.V @ Y @ self.V.T)
         return self.frame.coslope(Zt), Zt
 
     def forward(self, X: Array) -> Array:
+        """The rows of Vᵀ F′[X] V."""
         return np.asarray(self.V.T @ self.frame.slope(X) @ self.V)
 
 
@@ -333,10 +318,10 @@ class ActiveRows:
 
 
 @dataclass(frozen=True, eq=False)
-class SchurComplement:
+class SchurComplement(Preconditioned):
     """Y ↦ rows of F′ p(𝒦) F′*[Y] + T ∘ Y, with its diagonal preconditioner and inner product."""
 
-    jacobian: Jacobian
+    jacobian: AllRows | ActiveRows
     inverse: ChebyshevInverse
     T: Array
     preconditioner: Array
@@ -382,30 +367,20 @@ class Curvature:
 class SchurSystem:
     """The linearised optimality conditions at one point, ready to be solved for several right-hand sides."""
 
-    all_rows: Jacobian
+    all_rows: AllRows
     schur: SchurComplement
     slack_diagonal: Array
     V: Array
     work: Work
 
     @staticmethod
-    def of(
-        frame: Frame,
-        Rt: Matrix,
-        scaling: Scaling,
-        beta: float,
-        dtype: type[np.floating[Any]],
-        work: Work,
-    ) -> SchurSystem | None:
-        """Operators, preconditioner and Chebyshev inverse at a point; None where rounding leaves 𝒦 or W indefinite.
-
-        ``beta`` is the scalar stand-in for 𝒬.
-        """
-        pattern, t, d = frame.pattern, scaling.t, frame.d
+    def of(frame: Frame, Rt: Matrix, scaling: Scaling, dtype: type[np.floating[Any]], work: Work) -> SchurSystem | None:
+        """Operators, preconditioner and Chebyshev inverse at a point; None where rounding leaves 𝒦 or W indefinite."""
+        pattern, (t, V), d = frame.pattern, scaling.spectrum, frame.d
         r = max(1, int(np.searchsorted(t, _SLACK)))
         if d <= Sizes.ALL_ROWS or r > _WORTHWHILE * d or not isinstance(frame, FullFrame):
             r = d
-        V: Array = scaling.V.astype(dtype, copy=False)
+        V = V.astype(dtype, copy=False)
         frame = frame.single if dtype == np.float32 else frame
         curvature = Curvature(frame, Rt.astype(dtype, copy=False))
         J = curvature.diagonal()
@@ -413,10 +388,10 @@ class SchurSystem:
             return None
         mask = None if pattern.is_full else pattern.blocks(np.ones((d, d)))
         inverse = chebyshev_inverse(curvature, J, mask)
-        full: Jacobian = AllRows(frame, V)
+        full = AllRows(frame, V)
         active = ActiveRows.of(frame, V, r) if r < d and isinstance(frame, FullFrame) else full
         T = np.multiply.outer(t[:r], t).astype(dtype)
-        diagonal = _schur_diagonal(frame, J, mask, V, r, beta) + dtype(_DIAGONAL_FLOOR)
+        diagonal = _schur_diagonal(frame, J, mask, V, r) + dtype(_DIAGONAL_FLOOR)
         schur = SchurComplement(active, inverse, T, 1.0 / (diagonal + T))
         slack = np.multiply.outer(t[r:], t[r:]) + _TYPICAL
         return SchurSystem(full, schur, slack.astype(dtype), V, work)
@@ -437,14 +412,14 @@ class SchurSystem:
         finished = within_scaled_tolerance(schur, schur.T, tolerance)
         b = c[:rows] - schur.jacobian.forward(X)
         # The images of the answer cost nothing beside those of the directions that it is made of.
-        X, dZt = images_of_solution(schur, b, (X, dZt), finished, _MOST_ITERATIONS, self.work)
-        return Solution(sym(X), dZt)
+        X, dZt = images_of_solution(schur.images, schur, b, (X, dZt), finished, _MOST_ITERATIONS, self.work)
+        return sym(X), dZt, 0.0
 
 
-def _schur_diagonal(frame: Frame, J: Array, mask: Array | None, V: Array, r: int, beta: float) -> Array:
-    """Rows of diag(F′𝒦⁻¹F′*) in the basis V with 𝒬 replaced by β: Σ_kl V_ki² V_lj² (1 − β(b̃_k+b̃_l))²/J_kl."""
+def _schur_diagonal(frame: Frame, J: Array, mask: Array | None, V: Array, r: int) -> Array:
+    """Rows of diag(F′𝒦⁻¹F′*) in the basis V with the effective β for 𝒬: Σ_kl V_ki² V_lj² (1 − β(b̃_k+b̃_l))²/J_kl."""
     b = frame.diagonal
-    h = (1.0 - beta * (b[:, None] + b)) ** 2 / J
+    h = (1.0 - frame.Q.effective_beta * (b[:, None] + b)) ** 2 / J
     if mask is not None:
         h *= mask
     V2 = V * V

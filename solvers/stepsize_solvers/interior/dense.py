@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, singledispatch
-from typing import Protocol
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,30 +45,33 @@ _BEYOND = 1.1
 _TRIALS = 2
 
 
-@dataclass(frozen=True, eq=False)
 class Coordinates:
     """Index arrays of svec for one size d.
 
-    rows, columns: the pair (i, j), i ≤ j, of each coordinate, and flat = i·d + j; diagonal: the coordinates with i = j.
+    rows, columns: the pair (i, j), i ≤ j, of each coordinate, and flat = i·d + j.
     weights: 1 or √2, and their inverses.  position: the coordinate of each entry, d×d.
     pairs: 2uuᵀ, u = ½ on the diagonal and √½ off it, the factor of A_ik A_jl + A_il A_jk in A⊗A.
     The matrix of X ↦ ΛXR + RXΛ is the sum of factors · λ[lam_index] · R.ravel()[R_index] over equal ``places``.
     """
 
-    d: int
-    n: int
-    rows: Indices
-    columns: Indices
-    flat: Indices
-    diagonal: Indices
-    weights: Vector
-    inverse_weights: Vector
-    position: Indices
-    pairs: Matrix
-    places: Indices
-    factors: Vector
-    lam_index: Indices
-    R_index: Indices
+    def __init__(self, d: int) -> None:
+        i, j = np.triu_indices(d)
+        n, off = int(i.size), i != j
+        self.d, self.n = d, n
+        self.rows, self.columns, self.flat = i, j, i * d + j
+        self.weights, self.inverse_weights = np.where(off, 2.0**0.5, 1.0), np.where(off, 0.5**0.5, 1.0)
+        self.position = np.empty((d, d), dtype=np.intp)
+        self.position[i, j] = self.position[j, i] = np.arange(n)
+        u = np.where(off, 0.5**0.5, 0.5)
+        self.pairs = 2.0 * np.multiply.outer(u, u)
+        # Row (i, j), column (k, l) has the terms Λ_ik R_jl + Λ_il R_jk + Λ_jk R_il + Λ_jl R_ik; Λ is diagonal.
+        terms: list[tuple[Indices, Vector, Indices, Indices]] = []
+        for a, b in ((i, j), (j, i)):
+            for c, e in ((i, j), (j, i)):
+                p, q = np.nonzero(a[:, None] == c)
+                terms.append((p * n + q, self.pairs[p, q], a[p], b[p] * d + e[q]))
+        places, factors, lam_index, R_index = (np.concatenate(part) for part in zip(*terms, strict=True))
+        self.places, self.factors, self.lam_index, self.R_index = places, factors, lam_index, R_index
 
     def svec(self, M: Matrix) -> Vector:
         """The coordinates of a symmetric matrix."""
@@ -103,36 +106,7 @@ class Coordinates:
 @lru_cache(maxsize=32)
 def coordinates(d: int) -> Coordinates:
     """The index arrays of size d, made once for each size."""
-    i, j = np.triu_indices(d)
-    n = int(i.size)
-    position = np.empty((d, d), dtype=np.intp)
-    position[i, j] = position[j, i] = np.arange(n)
-    off = i != j
-    u = np.where(off, 0.5**0.5, 0.5)
-    pairs = 2.0 * np.multiply.outer(u, u)
-    # Row (i, j), column (k, l) has the terms Λ_ik R_jl + Λ_il R_jk + Λ_jk R_il + Λ_jl R_ik; Λ is diagonal.
-    terms: list[tuple[Indices, Vector, Indices, Indices]] = []
-    for a, b in ((i, j), (j, i)):
-        for c, e in ((i, j), (j, i)):
-            p, q = np.nonzero(a[:, None] == c)
-            terms.append((p * n + q, pairs[p, q], a[p], b[p] * d + e[q]))
-    places, factors, lam_index, R_index = (np.concatenate(part) for part in zip(*terms, strict=True))
-    return Coordinates(
-        d=d,
-        n=n,
-        rows=i,
-        columns=j,
-        flat=i * d + j,
-        diagonal=np.flatnonzero(~off),
-        weights=np.where(off, 2.0**0.5, 1.0),
-        inverse_weights=np.where(off, 0.5**0.5, 1.0),
-        position=position,
-        pairs=pairs,
-        places=places,
-        factors=factors,
-        lam_index=lam_index,
-        R_index=R_index,
-    )
+    return Coordinates(d)
 
 
 @singledispatch
@@ -146,8 +120,7 @@ def map_matrix(Q: PositiveMap, at: Coordinates) -> NDArray[np.float64]:
 
 @map_matrix.register
 def _(Q: ScaledPlusTrace, at: Coordinates) -> NDArray[np.float64]:
-    trace = np.zeros(at.n)
-    trace[at.diagonal] = 1.0
+    trace = np.where(at.rows == at.columns, 1.0, 0.0)
     return Q.a * np.eye(at.n) + Q.b * np.multiply.outer(trace, trace)
 
 
@@ -189,26 +162,6 @@ class SvecRows(Rows):
         return self.at.smat(x.dot(self.N))
 
 
-class Unknowns(Protocol):
-    """The numbers in which a pattern is written, and A in them."""
-
-    def system(self, frame: Frame, root: Matrix, Rt: Matrix) -> tuple[Matrix, Rows | None]:
-        """A for W⁻¹ = rootᵀ·root, and the N_k, or None where they are not formed."""
-        ...
-
-    def curvature(self, frame: Frame, Rt: Matrix) -> Matrix:
-        """K alone."""
-        ...
-
-    def vector(self, X: Matrix) -> Vector:
-        """⟨X_k, X⟩."""
-        ...
-
-    def matrix(self, x: Vector) -> Matrix:
-        """Σ x_k X_k."""
-        ...
-
-
 @dataclass(frozen=True, eq=False)
 class DiagonalUnknowns:
     """A diagonal D and 𝒬(M) = P∘M: G′[e_k e_kᵀ] = e_k u_kᵀ + u_k e_kᵀ with the columns u_k of U = (a/2) I − P∘B̃, so
@@ -219,7 +172,7 @@ class DiagonalUnknowns:
     P: Matrix
 
     def system(self, frame: Frame, root: Matrix, Rt: Matrix) -> tuple[Matrix, None]:
-        """A, of size d."""
+        """A for W⁻¹ = rootᵀ·root, and the N_k of the other classes, which are not formed here."""
         Y = root.T @ root
         U = -self.P * frame.matrix()
         add_to_diagonal(U, 0.5 * frame.a)
@@ -227,12 +180,15 @@ class DiagonalUnknowns:
         return 2.0 * sym(Y * (U.T @ YU) + YU * YU.T) + self.curvature(frame, Rt), None
 
     def curvature(self, frame: Frame, Rt: Matrix) -> Matrix:
+        """K alone."""
         return np.asarray(2.0 * sym(frame.matrix() * Rt))
 
     def vector(self, X: Matrix) -> Vector:
+        """⟨X_k, X⟩."""
         return np.diagonal(X)
 
     def matrix(self, x: Vector) -> Matrix:
+        """Σ x_k X_k."""
         return np.diag(x)
 
 
@@ -352,6 +308,10 @@ class ListedUnknowns:
         return np.asarray(np.tensordot(x, self.stack, 1))
 
 
+# The numbers in which a pattern is written, and A in them.
+Unknowns: TypeAlias = DiagonalUnknowns | GivenUnknowns | SvecUnknowns | ListedUnknowns
+
+
 @lru_cache(maxsize=32)
 def _spanning(sizes: tuple[int, ...]) -> Stack:
     """A basis of the block-diagonal matrices."""
@@ -375,8 +335,7 @@ def listed(Q: PositiveMap, pattern: Pattern, most: float = math.inf) -> Unknowns
         return DiagonalUnknowns(P)
     if pattern.W is not None:
         return GivenUnknowns(Q, pattern)
-    count = sum(n * (n + 1) // 2 for n in pattern.sizes)
-    if count > most or pattern.d**4 > Sizes.FACTORISED_FLOATS:
+    if pattern.unknowns > most or pattern.d**4 > Sizes.FACTORISED_FLOATS:
         return None
     at = coordinates(pattern.d)
     T = map_matrix(Q, at)

@@ -22,7 +22,7 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -70,12 +70,7 @@ class Rules:
     most_iterations: float = math.inf
 
 
-class Solution(NamedTuple):
-    """Of the equations of a step."""
-
-    X: Array
-    dZ: Array
-    dt: float = 0.0
+Solution: TypeAlias = tuple[Array, Array, float]  # X, dZ and dt
 
 
 class Step(NamedTuple):

@@ -17,9 +17,10 @@ gradients (``.whitened``).
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from scipy.linalg import lapack
@@ -57,10 +58,8 @@ class Formulation(Protocol):
         ...
 
 
-class Former(Protocol):
-    def __call__(self, D: Matrix, Z: Matrix) -> Formulation | None:
-        """The formulation at D for the multiplier Z; None when there is none numerically."""
-        ...
+# (D, Z) ↦ the formulation at D for the multiplier Z; None when there is none numerically.
+Former: TypeAlias = Callable[[Matrix, Matrix], Formulation | None]
 
 
 @dataclass(frozen=True, eq=False)

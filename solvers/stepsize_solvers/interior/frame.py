@@ -32,9 +32,10 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
@@ -53,7 +54,6 @@ from stepsize_solvers.numerics.linalg import (
 )
 from stepsize_solvers.programs import Family, Matrix, Pattern, PositiveMap, add_to_diagonal
 
-_GRADED = 1e10  # see is_graded
 # Bisection ends when the bracket is this narrow; the fraction to the boundary of a step hides what is left.
 _RESOLUTION = 0.04
 _MOST_TRIALS = 12
@@ -97,20 +97,22 @@ class Basis(ABC):
         return self.pattern.projected(M)
 
     def image(self, M: Array) -> Array:
-        """C⁻¹𝒬(CMCᵀ)C⁻ᵀ; the cheap map needs a diagonal and a symmetric product only."""
-        split, C, E = self.Q.diagonal_plus_scaled, self.C, self.E
-        if split is not None:
-            weights = (split.alpha * congruence_diagonal(C, M)).astype(M.dtype)
-            return _plus(weighted_gram(E, weights), split.beta, M)
-        return sym(E.T.dot(self.Q.apply(C.dot(M).dot(C.T)).astype(M.dtype, copy=False)).dot(E))
+        """C⁻¹𝒬(CMCᵀ)C⁻ᵀ."""
+        return self._mapped(self.C, M, self.E, self.Q.apply)
 
     def coimage(self, Z: Array) -> Array:
         """Cᵀ𝒬*(C⁻ᵀZC⁻¹)C."""
-        split, C, E = self.Q.diagonal_plus_scaled, self.C, self.E
-        if split is not None:
-            weights = (split.alpha * congruence_diagonal(E, Z)).astype(Z.dtype)
-            return _plus(weighted_gram(C, weights), split.beta, Z)
-        return sym(C.T.dot(self.Q.adjoint(E.dot(Z).dot(E.T)).astype(Z.dtype, copy=False)).dot(C))
+        return self._mapped(self.E, Z, self.C, self.Q.adjoint)
+
+    def _mapped(self, basis: Array, M: Array, inverse: Array, Q: Callable[[Matrix], Matrix]) -> Array:
+        """A⁻¹𝒬(AMAᵀ)A⁻ᵀ of a basis A, whose inverse transposed is given; the cheap map needs few products."""
+        split = self.Q.diagonal_plus_scaled
+        if split is None:
+            image = Q(basis.dot(M).dot(basis.T)).astype(M.dtype, copy=False)
+            return sym(inverse.T.dot(image).dot(inverse))
+        out = weighted_gram(inverse, (split.alpha * congruence_diagonal(basis, M)).astype(M.dtype))
+        out += np.asarray(split.beta, dtype=M.dtype) * M
+        return out
 
     def slope(self, X: Array) -> Array:
         """G′[X]."""
@@ -143,6 +145,7 @@ class Frame(Basis):
     """A basis of one D: CCᵀ = D and B̃ = CᵀBC, which is symmetric.  log_det: of D."""
 
     log_det: float
+    _rounded: ClassVar[tuple[str, ...]]  # the arrays that are in single precision in ``single``
 
     @staticmethod
     def of(family: Family, pattern: Pattern, D: Matrix, rotated: bool = True, graded: bool = False) -> Frame | None:
@@ -164,40 +167,46 @@ class Frame(Basis):
         U = _rotation(pattern, Bt)
         return BlockFrame(*shared, K.dot(U), U.T.dot(inverse).T, log_det, family.B, sym(U.T.dot(Bt).dot(U)))
 
-    @property
-    @abstractmethod
-    def diagonal(self) -> Array:
-        """diag B̃."""
-
-    @property
-    @abstractmethod
-    def quadratic(self) -> Array:
-        """C⁻¹𝒬(DBD)C⁻ᵀ."""
-
     @abstractmethod
     def matrix(self) -> Array:
         """B̃."""
 
     @abstractmethod
-    def times_B(self, X: Array) -> Array:
-        """B̃X."""
-
-    @abstractmethod
     def moved(self, X: Array) -> tuple[Frame, Array] | None:
         """Return the rotated frame of D⁺ = C(I + X)Cᵀ and T = C⁻¹C⁺; None unless I + X ≻ 0."""
 
-    @abstractmethod
+    @property
+    def diagonal(self) -> Array:
+        """diag B̃."""
+        return np.diagonal(self.matrix())
+
+    @cached_property
+    def quadratic(self) -> Array:
+        """C⁻¹𝒬(DBD)C⁻ᵀ."""
+        return self.image(self.matrix())
+
+    def times_B(self, X: Array) -> Array:
+        """B̃X."""
+        return np.asarray(self.matrix() @ X)
+
+    def twice(self, X: Array) -> Array:
+        M = X @ self.matrix()
+        return np.asarray(M + M.T)
+
+    def bend(self, X: Array) -> Array:
+        return -self.image(sym(X @ self.matrix() @ X))
+
     def whitened_by_B(self, matrices: Sequence[Array]) -> list[Array] | None:
         """L⁻¹ M L⁻ᵀ of each matrix, LLᵀ = B̃; None when B is not numerically positive definite."""
+        K = cholesky(self.matrix())
+        return None if K is None else [lower_solve(K, lower_solve(K, M).T) for M in matrices]
 
     @cached_property
     def single(self) -> Frame:
         """The frame in single precision."""
-        return self if self.C.dtype == np.float32 else self._in_single()
-
-    @abstractmethod
-    def _in_single(self) -> Frame:
-        """The same in single precision."""
+        if self.C.dtype == np.float32:
+            return self
+        return replace(self, **{name: vars(self)[name].astype(np.float32) for name in self._rounded})
 
     @property
     def condition(self) -> float:
@@ -242,6 +251,7 @@ class FullFrame(Frame):
     """The frame of a full D with a diagonal B̃ = Diag(λ); lam: λ."""
 
     lam: Array
+    _rounded = ("C", "E", "lam")
 
     @property
     def diagonal(self) -> Array:
@@ -254,10 +264,6 @@ class FullFrame(Frame):
     def sums(self) -> Array:
         """λᵢ + λⱼ."""
         return np.asarray(self.lam[:, None] + self.lam)
-
-    def _in_single(self) -> Frame:
-        C, E, lam = (part.astype(np.float32) for part in (self.C, self.E, self.lam))
-        return replace(self, C=C, E=E, lam=lam)
 
     def moved(self, X: Array) -> tuple[Frame, Array] | None:
         found = _moved_basis(self, X)
@@ -305,17 +311,10 @@ class BlockFrame(Frame):
 
     B: Matrix
     Bt: Array
-
-    @property
-    def diagonal(self) -> Array:
-        return np.diagonal(self.Bt)
+    _rounded = ("C", "E", "Bt")
 
     def matrix(self) -> Array:
         return self.Bt
-
-    def _in_single(self) -> Frame:
-        C, E, Bt = (part.astype(np.float32) for part in (self.C, self.E, self.Bt))
-        return replace(self, C=C, E=E, Bt=Bt)
 
     def moved(self, X: Array) -> tuple[Frame, Array] | None:
         found = _moved_basis(self, X)
@@ -327,24 +326,6 @@ class BlockFrame(Frame):
         C = self.C.dot(T)
         Bt = sym(C.T @ self.B @ C)  # from B itself: for a graded map its rounding counts
         return BlockFrame(self.Q, self.a, self.pattern, C, E, log_det, self.B, Bt), T
-
-    def times_B(self, X: Array) -> Array:
-        return np.asarray(self.Bt @ X)
-
-    def twice(self, X: Array) -> Array:
-        M = X @ self.Bt
-        return np.asarray(M + M.T)
-
-    @cached_property
-    def quadratic(self) -> Array:
-        return self.image(self.Bt)
-
-    def bend(self, X: Array) -> Array:
-        return -self.image(sym(X @ self.Bt @ X))
-
-    def whitened_by_B(self, matrices: Sequence[Array]) -> list[Array] | None:
-        K = cholesky(self.Bt)
-        return None if K is None else [lower_solve(K, lower_solve(K, M).T) for M in matrices]
 
 
 def _moved_basis(frame: Frame, X: Array) -> tuple[Array, float] | None:
@@ -376,37 +357,6 @@ def _rotation(pattern: Pattern, Bt: Array) -> Array:
 _LARGEST = 1e300  # of an entry: the sum of two is a float
 
 
-def is_graded(Q: PositiveMap) -> bool:
-    """Whether second moments differ so much (a coordinate kept with probability 10⁻¹⁰, say) that rotations lose digits.
-
-    The diagonal of a B that is scaled for D near one has the same ratio, and eigenvectors of B, or of a D that is so
-    graded, are right to rounding of the largest entries only.
-    """
-    lowest, highest = Q.action_range
-    return bool(highest > _GRADED * lowest)
-
-
-def effective_beta(Q: PositiveMap) -> float:
-    """A scalar β with 𝒬(M) ≈ βM on average: the mean of what an entrywise map multiplies by off the diagonal.
-
-    For other maps ⟨M, 𝒬(M)⟩/⟨M, M⟩ at a fixed random M.
-    """
-    split = Q.diagonal_plus_scaled
-    if split is not None:
-        return split.beta
-    P, d = Q.hadamard_matrix, Q.d
-    if P is not None and d > 1:
-        return float(P.sum() - np.trace(P)) / (d * (d - 1))
-    M = np.random.default_rng(1).standard_normal((d, d))
-    M += M.T
-    return float(np.vdot(M, Q.apply(M)) / np.vdot(M, M))
-
-
-def _plus(out: Array, factor: float, M: Array) -> Array:
-    out += np.asarray(factor, dtype=M.dtype) * M
-    return out
-
-
 # ---------------------------------------------------------------- Nesterov–Todd scaling
 
 
@@ -429,19 +379,10 @@ class Scaling:
         return float(self.v.dot(self.v)) / len(self.v)
 
     @cached_property
-    def _spectrum(self) -> tuple[Array, Array]:
+    def spectrum(self) -> tuple[Array, Array]:
+        """t, ascending, and V: the eigenvalues and eigenvectors of W."""
         # Only when asked for: the last point, and those that are refused, need no basis.
         return eigh(self.W)
-
-    @property
-    def t(self) -> Array:
-        """The eigenvalues of W, ascending."""
-        return self._spectrum[0]
-
-    @property
-    def V(self) -> Array:
-        """The eigenvectors of W."""
-        return self._spectrum[1]
 
     @cached_property
     def G_inverse(self) -> Array:

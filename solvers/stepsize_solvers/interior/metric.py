@@ -23,8 +23,8 @@ from functools import cached_property
 
 import numpy as np
 
-from stepsize_solvers.interior.frame import Frame, effective_beta
-from stepsize_solvers.numerics.krylov import conjugate_gradients
+from stepsize_solvers.interior.frame import Frame
+from stepsize_solvers.numerics.krylov import Operator, conjugate_gradients
 from stepsize_solvers.numerics.linalg import (
     Array,
     cholesky,
@@ -113,11 +113,10 @@ class MetricPoint:
 
 
 @dataclass(frozen=True, eq=False)
-class KrylovSystem:
-    """A by conjugate gradients; beta: the scalar stand-in for 𝒬."""
+class KrylovSystem(Operator):
+    """A by conjugate gradients."""
 
     p: MetricPoint
-    beta: float
 
     @cached_property
     def inverse(self) -> Matrix:
@@ -125,7 +124,7 @@ class KrylovSystem:
         frame = self.p.frame
         b, r, y = frame.diagonal, np.diagonal(self.p.Rt), np.diagonal(self.p.Yt)
         outer = np.multiply.outer(b, r)
-        damping = frame.a - self.beta * (b[:, None] + b)
+        damping = frame.a - frame.Q.effective_beta * (b[:, None] + b)
         return np.asarray(1.0 / (outer + outer.T + damping**2 * np.multiply.outer(y, y)))
 
     def __call__(self, X: Array) -> Array:
@@ -134,9 +133,6 @@ class KrylovSystem:
 
     def precondition(self, Y: Array) -> Array:
         return self.p.frame.project(self.inverse * Y)
-
-    def inner(self, Y: Array, Y2: Array) -> float:
-        return float(np.vdot(Y, Y2))
 
     def solve(self, rhs: Matrix, floor: float, far: bool, work: Work) -> Matrix:
         """A⁻¹·rhs; ``far``: whether the step is one of those that approach, for which a rough direction will do.
@@ -159,19 +155,15 @@ class DampedNewton:
     decrement: float = math.inf
     length: float = 0.0
 
-    @cached_property
-    def beta(self) -> float:
-        return effective_beta(self.family.Q)
-
     def run(self, D: Matrix) -> Status:
         """Newton steps from D until the gap is certified or a limit is reached; INACCURATE after a breakdown."""
-        return self.progress.follow(self.point(D), self.bounds, self.details, self.next)
-
-    def point(self, D: Matrix) -> MetricPoint | None:
-        return MetricPoint.of(self.family, self.pattern, D)
+        start = MetricPoint.of(self.family, self.pattern, D)
+        return self.progress.follow(start, self.bounds, self.details, self.next)
 
     def bounds(self, p: MetricPoint) -> Bounds:
-        return p.bounds(self.loss(p))
+        """The interval of log det G; without an upper end while the loss is far above what is asked for."""
+        far = p.rough_loss > _FAR * self.progress.limits.tol * p.d
+        return p.bounds(math.inf if far else p.loss)
 
     def details(self, p: MetricPoint) -> dict[str, str]:
         return {"decrement": f"{self.decrement:.2e}", "step": f"{self.length:.3f}"}
@@ -180,14 +172,12 @@ class DampedNewton:
         """The point after one step; None when no step goes up."""
         # The loss after the step is about half of this, or a few times as much.
         floor = 0.1 * self.progress.limits.tol * p.d
-        X = KrylovSystem(p, self.beta).solve(p.gradient, floor, self.decrement > 1.0, self.progress.work)
+        X = KrylovSystem(p).solve(p.gradient, floor, self.decrement > 1.0, self.progress.work)
         self.decrement = math.sqrt(max(float(np.vdot(p.gradient, X)), 0.0))
         self.length = _length(p, X, self.decrement)
-        return None if self.length == 0.0 else self.point(p.D + p.frame.change(self.length * X))
-
-    def loss(self, p: MetricPoint) -> float:
-        """The loss of the bound, or infinity while it is far above what is asked for."""
-        return math.inf if p.rough_loss > _FAR * self.progress.limits.tol * p.d else p.loss
+        if self.length == 0.0:
+            return None
+        return MetricPoint.of(self.family, self.pattern, p.D + p.frame.change(self.length * X))
 
 
 def _length(p: MetricPoint, X: Matrix, decrement: float) -> float:

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from stepsize_solvers.interior.condition import Condition, ConditionPoint
-from stepsize_solvers.interior.frame import BlockFrame, Frame, FullFrame, is_graded
+from stepsize_solvers.interior.frame import BlockFrame, Frame, FullFrame
 from stepsize_solvers.numerics.linalg import (
     cholesky,
     eigenvalues,
@@ -50,14 +50,6 @@ _WARM_FRACTION = 0.97
 _WARM_MIX = 0.05
 
 
-@dataclass(frozen=True, eq=False)
-class Start:
-    """A stepsize D on the boundary of the feasible set and its log det."""
-
-    D: Matrix
-    log_det: float
-
-
 def _unit_diagonal(B: Matrix, Q: PositiveMap) -> tuple[Matrix, Vector]:
     """Diag(s)BDiag(s) with a unit diagonal, and s; s is 1 where an entry is not positive, or 𝒬 allows no other."""
     if not Q.is_entrywise:
@@ -78,35 +70,37 @@ def _frames(family: Family, pattern: Pattern, exponents: Matrix) -> Iterator[Fra
         if not w.max() > 0.0:
             continue
         w = np.maximum(w, _EIGENVALUE_FLOOR * w.max())
-        rotated = w if M is B and pattern.is_full else sym(U.T @ B @ U)
+        rotated = None if M is B and pattern.is_full else sym(U.T @ B @ U)  # None: it is Diag(w)
         for exponent in row:
             root = w ** (-0.5 * exponent)
-            Bt = rotated * root**2 if rotated.ndim == 1 else rotated * np.multiply.outer(root, root)
             C, E = scale[:, None] * U * root, U / scale[:, None] / root
             if exponent == 0.0:
                 # Exactly I: rounding errors of UUᵀ are too much for a map with coefficients of 10³⁰.
-                C, E, Bt = np.diag(scale), np.diag(1.0 / scale), B
-            log_det = 2.0 * float(np.log(root * scale).sum())
-            shared = family.Q, family.a, pattern, C, E, log_det
-            yield FullFrame(*shared, Bt) if Bt.ndim == 1 else BlockFrame(*shared, family.B, Bt)
+                C, E = np.diag(scale), np.diag(1.0 / scale)
+            shared = family.Q, family.a, pattern, C, E, 2.0 * float(np.log(root * scale).sum())
+            if exponent == 0.0:
+                yield BlockFrame(*shared, family.B, B)
+            elif rotated is None:
+                yield FullFrame(*shared, w * root**2)
+            else:
+                yield BlockFrame(*shared, family.B, rotated * np.multiply.outer(root, root))
 
 
 # ---------------------------------------------------------------- the condition
 
 
-def power_start(family: Family, pattern: Pattern) -> Start | None:
+def power_start(family: Family, pattern: Pattern) -> Matrix | None:
     """The best of the powers on the boundary of the condition; None when there is none."""
-    d, graded = pattern.d, is_graded(family.Q)
-    best: Start | None = None
-    for frame in _frames(family, pattern, _FOR_GRADED if graded else _FOR_CONDITION):
+    best, most = None, -math.inf
+    for frame in _frames(family, pattern, _FOR_GRADED if family.Q.is_graded else _FOR_CONDITION):
         top = largest_eigenvalue(frame.quadratic)
-        value = frame.log_det - d * math.log(top) if 0.0 < top < math.inf else -math.inf
-        if value > (-math.inf if best is None else best.log_det):
-            best = Start(frame.D / top, value)
+        value = frame.log_det - pattern.d * math.log(top) if 0.0 < top < math.inf else -math.inf
+        if value > most:
+            best, most = frame.D / top, value
     return best
 
 
-def given_start(family: Family, pattern: Pattern) -> Start | None:
+def given_start(family: Family, pattern: Pattern) -> Matrix | None:
     """The best factor of each given block alone, all scaled to the boundary; None when W is not positive definite."""
     frame = Frame.of(family, pattern, sym(pattern.member), rotated=False)
     if frame is None:
@@ -114,17 +108,14 @@ def given_start(family: Family, pattern: Pattern) -> Start | None:
     factors = [1.0 / largest_eigenvalue(frame.quadratic[s, s]) for s in pattern.slices]
     D = np.repeat(factors, pattern.sizes)[:, None] * pattern.member
     frame = Frame.of(family, pattern, sym(D), rotated=False)
-    if frame is None:
-        return None
-    top = largest_eigenvalue(frame.quadratic)
-    return Start(D / top, frame.log_det - pattern.d * math.log(top))
+    return None if frame is None else D / largest_eigenvalue(frame.quadratic)
 
 
 def cold_start(problem: Condition, fraction: float = _FRACTION) -> ConditionPoint | None:
     """The best of the powers, or given blocks, moved inside, with the central dual Z = cF⁻¹ of ⟨Z, D⟩ = d."""
     candidates = power_start if problem.pattern.W is None else given_start
-    start = candidates(problem.family, problem.pattern)
-    frame = None if start is None else problem.frame(fraction * start.D)
+    D = candidates(problem.family, problem.pattern)
+    frame = None if D is None else problem.frame(fraction * D)
     K = None if frame is None else cholesky(frame.value)
     if frame is None or K is None:
         return None

@@ -10,7 +10,7 @@ package is Σ log x_j itself, and x is optimal.
 The eigenvalues of I + N lie in [1, 2] near the solution: conjugate gradients need few products with M, and nothing else
 of M is used.
 
-*Theorem B* (``stepsize_solvers.closed_forms``) has a dense M ≻ 0 of any signs, and other weights.
+*Theorem B* balances a dense M ≻ 0 of any signs with other weights (``stepsize_solvers.closed_forms``).
 """
 
 from __future__ import annotations
@@ -18,33 +18,55 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
-from scipy.linalg import lapack
 
-from stepsize_solvers.numerics.krylov import conjugate_gradients
-from stepsize_solvers.numerics.progress import Bounds, Limits, Progress
-from stepsize_solvers.programs import Matrix, Status, Vector, add_to_diagonal
+from stepsize_solvers.closed_forms import balancing_length
+from stepsize_solvers.numerics.krylov import Operator, conjugate_gradients
+from stepsize_solvers.numerics.progress import Bounds, Limits, Progress, Work
+from stepsize_solvers.programs import Status, Vector
 
 _PATIENCE = 5  # points without a narrower interval: the rest is rounding
 _MARGIN = 1e-4  # of the tolerance: the last steps converge quadratically and cost next to nothing
-_NEWTON_STEPS = 60
-_TINY = 2.0**-1022  # the smallest normal number
-# With four scaling steps before them 3.8 Newton steps are enough on average instead of 5.3, with six 3.3.
-_SCALING_STEPS = 4
 _MOST_PRODUCTS = 60  # of one Newton step; the condition number of I + N is near two where it matters
 
 
 @dataclass(frozen=True, eq=False)
 class BalancedPoint:
-    """y with x = y∘y/max(y∘My), which is feasible, and Q = y."""
+    """y with its image My; x = y∘y/max(N1), which is feasible, and Q = y."""
 
     y: Vector
-    largest: float
+    image: Vector
+
+    @cached_property
+    def ratio(self) -> Vector:
+        """N1."""
+        return self.y * self.image
+
+    @property
+    def is_positive(self) -> bool:
+        """Whether N1 > 0, and finite."""
+        return bool(np.isfinite(self.ratio).all() and self.ratio.min() > 0.0)
 
     @property
     def x(self) -> Vector:
-        return np.asarray(self.y * self.y / self.largest)
+        return np.asarray(self.y * self.y / float(self.ratio.max()))
+
+    @property
+    def spread(self) -> float:
+        return float(self.ratio.max()) - float(self.ratio.min())
+
+    @property
+    def bounds(self) -> Bounds:
+        d, total = len(self.y), 2.0 * math.fsum(np.log(self.y))
+        logs = np.log(self.ratio)
+        upper = d * math.log(float(self.ratio.mean())) - 2.0 * math.fsum(logs) + total
+        return Bounds(total - d * float(logs.max()), upper)
+
+    @property
+    def details(self) -> dict[str, str]:
+        return {"spread": f"{self.spread:.1e}"}
 
 
 def solve_balanced(
@@ -52,40 +74,26 @@ def solve_balanced(
 ) -> tuple[Status, Progress[BalancedPoint]]:
     """Balance the matrix with the products ``times`` and the given diagonal, all of whose entries are nonnegative."""
     progress: Progress[BalancedPoint] = Progress(len(diagonal), limits, _MARGIN, _PATIENCE)
-    return progress.run(lambda: _balance(times, diagonal, progress)), progress
 
+    def at(y: Vector) -> BalancedPoint | None:
+        p = BalancedPoint(y, times(y))
+        return p if p.is_positive else None
 
-def _balance(times: Callable[[Vector], Vector], diagonal: Vector, progress: Progress[BalancedPoint]) -> Status:
-    y = 1.0 / np.sqrt(diagonal)
-    image = times(y)
-    while True:
-        ratio = y * image  # N1
-        if not (np.isfinite(ratio).all() and ratio.min() > 0.0):
-            return Status.INACCURATE
-        largest = float(ratio.max())
-        point, spread = BalancedPoint(y, largest), largest - float(ratio.min())
-        status = progress.examine(point, _bounds(y, ratio), {"spread": f"{spread:.1e}"})
-        if status is not None:
-            return status
-        if spread > 0.5:
-            # One round of the fixed point y = √(y/My), which contracts from anywhere.
-            y = np.sqrt(y / image)
-            image = times(y)
-        else:
-            y, image = _newton(times, y, image, progress)
-        progress.steps += 1
+    def next_point(p: BalancedPoint) -> BalancedPoint | None:
+        """One round of the fixed point y = √(y/My), which contracts from anywhere, or near the end Newton's step."""
+        if p.spread > 0.5:
+            return at(np.sqrt(p.y / p.image))
+        new = _newton(times, p, progress.work)
+        return new if new.is_positive else None
 
+    def run() -> Status:
+        return progress.follow(at(1.0 / np.sqrt(diagonal)), lambda p: p.bounds, lambda p: p.details, next_point)
 
-def _bounds(y: Vector, ratio: Vector) -> Bounds:
-    """With x = y∘y/max(N1) feasible and Q = y."""
-    d, total = len(y), 2.0 * math.fsum(np.log(y))
-    logs = np.log(ratio)
-    upper = d * math.log(float(ratio.mean())) - 2.0 * math.fsum(logs) + total
-    return Bounds(total - d * float(logs.max()), upper)
+    return progress.run(run), progress
 
 
 @dataclass(frozen=True, eq=False)
-class _Hessian:
+class _Hessian(Operator):
     """I + N, which needs no preconditioner."""
 
     times: Callable[[Vector], Vector]
@@ -97,68 +105,17 @@ class _Hessian:
     def precondition(self, h: Vector) -> Vector:
         return h
 
-    def inner(self, h: Vector, other: Vector) -> float:
-        return float(h @ other)
 
-
-def _newton(
-    times: Callable[[Vector], Vector], y: Vector, image: Vector, progress: Progress[BalancedPoint]
-) -> tuple[Vector, Vector]:
-    """The point after a damped Newton step (I + N)h = 1 − N1, and M times it."""
-    residual = 1.0 - y * image
+def _newton(times: Callable[[Vector], Vector], p: BalancedPoint, work: Work) -> BalancedPoint:
+    """The point after a damped Newton step (I + N)h = 1 − N1."""
+    residual = 1.0 - p.ratio
     before = float(residual @ residual)
     enough = 1e-4 * min(1.0, before) * before  # quadratic convergence where the residual is small
-    hessian = _Hessian(times, y)
-    h = conjugate_gradients(hessian, residual, lambda _, size: size <= enough, _MOST_PRODUCTS, progress.work)
-    change = y * h
+    hessian = _Hessian(times, p.y)
+    h = conjugate_gradients(hessian, residual, lambda _, size: size <= enough, _MOST_PRODUCTS, work)
+    change = p.y * h
     change_of_image = times(change)
-    length = _length(np.ones_like(y), h, float(residual @ h), float(change @ image), float(change @ change_of_image))
-    return y + length * change, image + length * change_of_image
-
-
-def balanced_vector(M: Matrix, weights: Vector) -> Vector:
-    """The y for a dense M ≻ 0, by factorised Newton steps after a few of the fixed point."""
-    scale = float(np.minimum.reduce(weights))
-    w, M = weights / scale, M / scale
-    y = np.sqrt(w / np.maximum(M.diagonal(), _TINY))
-    y = y * math.sqrt(float(np.add.reduce(w)) / float(y.dot(M).dot(y)))  # yᵀMy = Σw holds at the solution
-    for _ in range(_SCALING_STEPS):
-        image = M.dot(y)
-        if not np.minimum.reduce(image) > 0.0:
-            break
-        y = np.sqrt(y * w / image)
-    for _ in range(_NEWTON_STEPS):
-        image = M.dot(y)
-        residual = w - y * image
-        H = M * y
-        H *= y[:, None]
-        add_to_diagonal(H, w)
-        K, info = lapack.dpotrf(H.T, 1, 1, 1)  # lower, clean, overwrite_a
-        if info != 0:
-            break
-        h = np.asarray(lapack.dpotrs(K, residual, 1)[0])
-        square, change = float(residual.dot(h)), y * h
-        y = y + _length(w, h, square, float(change.dot(image)), float(change.dot(M).dot(change))) * change
-        if square < 1e-16 * w.size:  # the next error is the square of this: rounding
-            break
-    return y
-
-
-def _length(w: Vector, h: Vector, square: float, linear: float, quadratic: float) -> float:
-    """The length of a Newton step h: about the minimum over a of ½(y + ay∘h)ᵀM(y + ay∘h) − Σ w log(1 + ah).
-
-    square: that of the Newton decrement; linear, quadratic: (y∘h)ᵀMy and (y∘h)ᵀM(y∘h).
-    """
-    if square < 0.0625:
-        return 1.0
-    a = 1.0 / (1.0 + math.sqrt(square))
-    low = float(h.min())
-    limit = -0.99 / low if low < 0.0 else 1e3
-    for _ in range(8):  # safeguarded Newton steps in one variable
-        q = h / (1.0 + a * h)
-        wq = w * q
-        change = (linear + a * quadratic - float(wq.sum())) / (quadratic + float(wq.dot(q)))
-        a = min(max(a - change, 0.5 * a), 0.5 * (a + limit) if a < limit else limit)
-        if abs(change) < 0.05 * a:  # the next Newton step in all variables corrects the rest
-            break
-    return a
+    length = balancing_length(
+        np.ones_like(p.y), h, float(residual @ h), float(change @ p.image), float(change @ change_of_image)
+    )
+    return BalancedPoint(p.y + length * change, p.image + length * change_of_image)

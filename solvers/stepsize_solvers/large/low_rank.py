@@ -23,9 +23,10 @@ from functools import cached_property
 
 import numpy as np
 
-from stepsize_solvers.numerics.krylov import conjugate_gradients
+from stepsize_solvers.numerics.krylov import Operator, conjugate_gradients
 from stepsize_solvers.numerics.linalg import eigh, sym
 from stepsize_solvers.numerics.progress import Bounds, Limits, Progress, Work
+from stepsize_solvers.numerics.sizes import Sizes
 from stepsize_solvers.programs import Matrix, Status, Vector, add_to_diagonal
 
 _PATIENCE = 30  # the first damped steps may widen the interval
@@ -34,9 +35,6 @@ _SHRINK = 0.1
 _LEAST_SHARE = 1e-6  # of the largest eigenvalue: what is below is taken for none
 # A decrement √(gradient · step/ν) below this is close to the path.
 _CLOSE = 0.5
-_ROWS_AT_ONCE = 2**15  # rows of Ṽ that are held at a time
-# Rows that stand for all of them in the Hessian, for each of its r(r + 1)/2 unknowns: the average is right to a fifth.
-_ROWS_FOR_UNKNOWN = 25
 _MOST_PRODUCTS = 100  # of one Newton step; preconditioned, it takes two to ten
 
 
@@ -54,8 +52,8 @@ class _Problem:
         return len(self.a) / len(range(*self.rows.indices(len(self.a))))
 
     def chunks(self) -> Iterator[slice]:
-        for start in range(0, len(self.a), _ROWS_AT_ONCE):
-            yield slice(start, start + _ROWS_AT_ONCE)
+        for start in range(0, len(self.a), Sizes.ROWS_AT_ONCE):
+            yield slice(start, start + Sizes.ROWS_AT_ONCE)
 
 
 def _inverse_weights(a: Vector, s: Vector) -> Vector:
@@ -138,7 +136,7 @@ class LowRankPoint:
 
 
 @dataclass(frozen=True, eq=False)
-class _Hessian:
+class _Hessian(Operator):
     """Z ↦ ṼᵀDiag(ψ″∘diag(ṼZṼᵀ))Ṽ + νZ, and its inverse on diagonal Z, that of its diagonal elsewhere."""
 
     Vt: Matrix
@@ -163,20 +161,41 @@ class _Hessian:
         np.fill_diagonal(out, inverse @ Z.diagonal())
         return out
 
-    def inner(self, Z: Matrix, Z2: Matrix) -> float:
-        return float(np.vdot(Z, Z2))
+
+@dataclass
+class _Path:
+    """Newton steps at a falling ν; decrement: of the last one."""
+
+    progress: Progress[LowRankPoint]
+    nu: float
+    decrement: float = math.inf
+
+    def details(self, p: LowRankPoint) -> dict[str, str]:
+        return {"nu": f"{self.nu * len(p.K) / len(p.s):.1e}", "decrement": f"{self.decrement:.1e}"}
+
+    def next(self, p: LowRankPoint) -> LowRankPoint | None:
+        """The point after one step, None when none goes down; ν falls where the path is close."""
+        last = 0.1 * self.progress.limits.tol * len(p.s) / len(p.K)
+        Z, self.decrement = p.step(self.nu, self.progress.work)
+        if self.decrement < _CLOSE and self.nu > last:
+            self.nu = max(_SHRINK * self.nu, last)
+            Z, self.decrement = p.step(self.nu, self.progress.work)
+        return _moved(p, Z, self.nu)
 
 
 def solve_low_rank(a: Vector, V: Matrix, limits: Limits) -> tuple[Status, Progress[LowRankPoint]]:
     """Follow the central path until the gap is within the tolerance, for a ≥ 0 with M ≻ 0."""
     d, r = V.shape
-    wanted = _ROWS_FOR_UNKNOWN * r * (r + 1) // 2
+    wanted = Sizes.ROWS_FOR_UNKNOWN * r * (r + 1) // 2
     problem = _Problem(a, V, slice(0, d, max(1, d // wanted)))
     progress: Progress[LowRankPoint] = Progress(d, limits, _MARGIN, _PATIENCE)
-    return progress.run(lambda: _follow(problem, progress)), progress
+    # At a central point the gap is νr; at ν = d/r it is one for each coordinate.
+    path = _Path(progress, d / r)
+    first = _first_point(problem, path.nu)
+    return progress.run(lambda: progress.follow(first, lambda p: p.bounds, path.details, path.next)), progress
 
 
-def _start(problem: _Problem, nu: float) -> LowRankPoint:
+def _first_point(problem: _Problem, nu: float) -> LowRankPoint:
     """Y⁻¹ in proportion to S(1/(a + ‖v‖²)), with the factor c that minimises φ(cY) − νr log c."""
     V, r = problem.V, problem.V.shape[1]
     S = np.zeros((r, r))
@@ -200,26 +219,6 @@ def _start(problem: _Problem, nu: float) -> LowRankPoint:
         middle = 0.5 * (low + high)
         low, high = (middle, high) if slope(middle) < 0.0 else (low, middle)
     return LowRankPoint.at(problem, math.exp(0.25 * (low + high)) * p.K)
-
-
-def _follow(problem: _Problem, progress: Progress[LowRankPoint]) -> Status:
-    d, r = problem.V.shape
-    # At a central point the gap is νr; at ν = d/r it is one for each coordinate.
-    nu, last = d / r, 0.1 * progress.limits.tol * d / r
-    p, decrement = _start(problem, nu), math.inf
-    while True:
-        status = progress.examine(p, p.bounds, {"nu": f"{nu * r / d:.1e}", "decrement": f"{decrement:.1e}"})
-        if status is not None:
-            return status
-        Z, decrement = p.step(nu, progress.work)
-        if decrement < _CLOSE and nu > last:
-            nu = max(_SHRINK * nu, last)
-            Z, decrement = p.step(nu, progress.work)
-        moved = _moved(p, Z, nu)
-        if moved is None:
-            return Status.INACCURATE
-        p = moved
-        progress.steps += 1
 
 
 def _moved(p: LowRankPoint, Z: Matrix, nu: float) -> LowRankPoint | None:

@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 from scipy.linalg import lapack
 
-from stepsize_solvers.numerics.krylov import conjugate_gradients
+from stepsize_solvers.numerics.krylov import Operator, conjugate_gradients
 from stepsize_solvers.numerics.linalg import Array, cholesky, eigh, sym, triangular_inverse
 from stepsize_solvers.programs import Matrix, Pattern, Vector
 
@@ -24,7 +24,7 @@ _ACCURACY = 1e-8
 
 
 @dataclass(frozen=True, eq=False)
-class PatternCurvature:
+class PatternCurvature(Operator):
     """K in the basis C; E: C⁻ᵀ; Bt, Rt: CᵀBC and CᵀRC, not needed for one free block."""
 
     pattern: Pattern
@@ -72,9 +72,6 @@ class PatternCurvature:
 
     def precondition(self, Y: Array) -> Array:
         return np.asarray(self.inverse_sums * Y)
-
-    def inner(self, Y: Array, Y2: Array) -> float:
-        return float(np.vdot(Y, Y2))
 
     def __call__(self, Y: Array) -> Array:
         """K[Y] for free blocks; only the products that reach them are formed."""

@@ -10,10 +10,11 @@ residual behind.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from scipy.linalg import lapack
@@ -30,28 +31,27 @@ _MAX_LANCZOS_STEPS = 16
 _RESIDUAL = 0.1
 
 
-class Preconditioned(Protocol):
+class Preconditioned(ABC):
     """An inner product with an approximation of the inverse of a symmetric positive definite map in it."""
 
+    @abstractmethod
     def precondition(self, Y: Array, /) -> Array: ...
-    def inner(self, Y: Array, Y2: Array, /) -> float: ...
+
+    def inner(self, Y: Array, Y2: Array, /) -> float:
+        """The sum of products of entries, unless a subclass says otherwise."""
+        return float(np.vdot(Y, Y2))
 
 
-class Operator(Preconditioned, Protocol):
+class Operator(Preconditioned):
     """The map itself."""
 
+    @abstractmethod
     def __call__(self, Y: Array, /) -> Array: ...
 
 
-class ImageOperator(Preconditioned, Protocol):
-    """A map whose image is made of other arrays that are linear in its argument."""
-
-    def images(self, Y: Array, /) -> tuple[Array, ...]:
-        """The image first, then the other arrays."""
-        ...
-
-
 Finished: TypeAlias = Callable[[Array, float], bool]
+Images: TypeAlias = tuple[Array, ...]  # arrays that are linear in an argument
+ImagesOf: TypeAlias = Callable[[Array], Images]
 
 
 def conjugate_gradients(A: Operator, b: Array, finished: Finished, most: int, work: Work | None = None) -> Array:
@@ -66,24 +66,19 @@ def conjugate_gradients(A: Operator, b: Array, finished: Finished, most: int, wo
 
 
 def images_of_solution(
-    A: ImageOperator, b: Array, others: tuple[Array, ...], finished: Finished, most: int, work: Work
-) -> tuple[Array, ...]:
-    """The sums of ``others`` and the other arrays of the same y."""
+    images_of: ImagesOf, A: Preconditioned, b: Array, others: Images, finished: Finished, most: int, work: Work
+) -> Images:
+    """The sums of ``others`` and the other arrays of the same y; ``images_of``: the image first, then those arrays."""
     sums = tuple(other.copy() for other in others)
-    for step, _, images in _steps(A.images, A, b, finished, most, work):
+    for step, _, images in _steps(images_of, A, b, finished, most, work):
         for total, image in zip(sums, images[1:], strict=True):
             total += step * image
     return sums
 
 
 def _steps(
-    images_of: Callable[[Array], tuple[Array, ...]],
-    A: Preconditioned,
-    b: Array,
-    finished: Finished,
-    most: int,
-    work: Work | None,
-) -> Iterator[tuple[float, Array, tuple[Array, ...]]]:
+    images_of: ImagesOf, A: Preconditioned, b: Array, finished: Finished, most: int, work: Work | None
+) -> Iterator[tuple[float, Array, Images]]:
     """The steps and directions that add up to y, with the images of each direction."""
     residual = b.copy()
     z = A.precondition(residual)

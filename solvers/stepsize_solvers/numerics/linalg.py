@@ -5,7 +5,6 @@ Every function takes and returns plain arrays, float32 or float64.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import lru_cache
@@ -181,15 +180,6 @@ def smallest_eigenvalue_from_factor(K: Array, steps: int = 10) -> float:
     """
     potrs = lapack.spotrs if K.dtype == np.float32 else lapack.dpotrs
     return 1.0 / _top_of_spectrum(lambda q: np.asarray(potrs(K, q, lower=1)[0]), K.shape[0], steps)
-
-
-def dominant_vector(M: Matrix, steps: int) -> Vector:
-    """A unit vector near the top eigenvector of M ⪰ 0, by power steps from the longest column."""
-    v: Vector = M[int(np.einsum("ij,ij->i", M, M).argmax())]
-    for _ in range(steps):
-        v = M @ v
-        v /= math.sqrt(float(v.dot(v)))
-    return v
 
 
 def largest_eigenvalue(M: Matrix, steps: int = 25) -> float:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from stepsize_solvers.programs import Settings, SolverStats, Status
+from stepsize_solvers.programs import Outcome, Settings, SolverStats, Status
 
 Point = TypeVar("Point")
 
@@ -89,6 +89,11 @@ def native_stats(steps: int = 0, closed_form: str = "", **extra: Any) -> SolverS
     """The statistics of the project's own methods."""
     extra = {"steps": steps, "closed_form": closed_form, **extra}
     return SolverStats("native", setup_time=0.0, num_iters=steps, extra_stats=extra)
+
+
+def failure(message: str) -> Outcome:
+    """The outcome of a solve that has no point."""
+    return Outcome(Status.SOLVER_ERROR, None, (), native_stats(), message)
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,27 +14,29 @@ from stepsize_solvers.programs.maps import (
     CongruenceSum as CongruenceSum,
     DiagonalPlusScaled as DiagonalPlusScaled,
     Hadamard as Hadamard,
+    Indices as Indices,
     Layered as Layered,
+    Matrix as Matrix,
     PositiveMap as PositiveMap,
     ScaledPlusTrace as ScaledPlusTrace,
+    Stack as Stack,
+    Vector as Vector,
+    add_to_diagonal as add_to_diagonal,
+    block_slices as block_slices,
+    connected_labels as connected_labels,
     hadamard as hadamard,
     is_identity as is_identity,
 )
-from stepsize_solvers.programs.patterns import Pattern as Pattern
-from stepsize_solvers.programs.program import Family as Family, Metric as Metric, Program as Program
+from stepsize_solvers.programs.program import (
+    Family as Family,
+    Metric as Metric,
+    Pattern as Pattern,
+    Program as Program,
+)
 from stepsize_solvers.programs.shown import (
     Shown as Shown,
     Tabled as Tabled,
     html_row as html_row,
     html_table as html_table,
     plain_rows as plain_rows,
-)
-from stepsize_solvers.programs.types import (
-    Indices as Indices,
-    Matrix as Matrix,
-    Stack as Stack,
-    Vector as Vector,
-    add_to_diagonal as add_to_diagonal,
-    block_slices as block_slices,
-    connected_labels as connected_labels,
 )

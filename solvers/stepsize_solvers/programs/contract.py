@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from stepsize_solvers.programs.maps import Matrix, Stack, Vector
 from stepsize_solvers.programs.program import Program
 from stepsize_solvers.programs.shown import Tabled, plain_rows
-from stepsize_solvers.programs.types import Matrix, Stack, Vector
 
 
 class Status(Enum):

@@ -19,22 +19,42 @@ class                  𝒬(M)                                        sketches
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any
+from itertools import accumulate, pairwise
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
-from stepsize_solvers.programs.types import (
-    Indices,
-    Matrix,
-    Stack,
-    Vector,
-    add_to_diagonal,
-    block_slices,
-    connected_labels,
-)
+Matrix: TypeAlias = NDArray[np.float64]
+Vector: TypeAlias = NDArray[np.float64]
+Stack: TypeAlias = NDArray[np.float64]  # matrices of one shape along the first axis
+Indices: TypeAlias = NDArray[np.intp]
+
+_GRADED = 1e10  # see PositiveMap.is_graded
+
+
+def block_slices(sizes: Sequence[int]) -> list[slice]:
+    """Slices of consecutive blocks of the given sizes."""
+    return [slice(a, b) for a, b in pairwise(accumulate(sizes, initial=0))]
+
+
+def add_to_diagonal(M: NDArray[Any], values: NDArray[Any] | float) -> None:
+    """diag(M) += values, in place."""
+    diagonal = M.diagonal()
+    diagonal.setflags(write=True)  # a view of M, which numpy hands out read-only
+    diagonal += values
+
+
+def connected_labels(pattern: NDArray[np.bool_]) -> Indices:
+    """Labels 0, 1, … of the connected components of the graph whose edges are the True entries."""
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import connected_components
+
+    _, labels = connected_components(csr_array(pattern), directed=False)
+    return np.asarray(labels, dtype=np.intp)
 
 
 class PositiveMap(ABC):
@@ -84,6 +104,32 @@ class PositiveMap(ABC):
     def action_levels(self) -> Vector:
         """log₂(q_j / min q) of ``diagonal_action``."""
         return np.log2(self.diagonal_action / self.action_range[0])
+
+    @property
+    def is_graded(self) -> bool:
+        """Whether the q_j differ so much (a coordinate kept with probability 10⁻¹⁰, say) that rotations lose digits.
+
+        The diagonal of a B that is scaled for D near one has the same ratio, and eigenvectors of B, or of a D that is
+        so graded, are right to rounding of the largest entries only.
+        """
+        lowest, highest = self.action_range
+        return bool(highest > _GRADED * lowest)
+
+    @cached_property
+    def effective_beta(self) -> float:
+        """A scalar β with 𝒬(M) ≈ βM on average: the mean of what an entrywise map multiplies by off the diagonal.
+
+        For other maps ⟨M, 𝒬(M)⟩/⟨M, M⟩ at a fixed random M.
+        """
+        split = self.diagonal_plus_scaled
+        if split is not None:
+            return split.beta
+        P, d = self.hadamard_matrix, self.d
+        if P is not None and d > 1:
+            return float(P.sum() - np.trace(P)) / (d * (d - 1))
+        M = np.random.default_rng(1).standard_normal((d, d))
+        M += M.T
+        return float(np.vdot(M, self.apply(M)) / np.vdot(M, M))
 
     @property
     def is_entrywise(self) -> bool:
