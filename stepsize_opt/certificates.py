@@ -226,7 +226,7 @@ def plain_structure(structure: Structure, d: int) -> Document:
     if structure == "scalar":
         W = DiagonalStepsize(np.ones(d))
     if isinstance(structure, Direction):
-        W = structure.W
+        W = structure.W if structure.W.ndim == 2 else DiagonalStepsize(structure.W)
     return {"sizes": list(pattern.sizes), "W": None if W is None else plain_matrix(W)}
 
 
@@ -322,15 +322,15 @@ def _with_multipliers(document: Document, result: StepsizeResult, question: _Que
 
 
 def _in_floats(result: StepsizeResult, question: _Question, L: Matrix, M: Matrix | None) -> Answer:
-    law = result.sketch.map.apply
-    outside = result.algorithm == "det-CGD1"
+    law = result.sketch.map
+    condition = result.method.condition(law)
     floor = None if M is None else inverse_of(M)
     if floor is not None and result.momentum:
-        floor = law(floor)
+        floor = law.apply(floor)
     return Answer(
         D=result.stepsize.todense(),
-        B=L if outside else law(L),
-        Q=law if outside else np.asarray,
+        B=condition.inner.apply(L),
+        Q=condition.outer.apply,
         pattern=pattern_of(result.structure, question.d),
         blocks=[(block.indices, block.Z) for block in _with_dual(result, question, L).blocks],
         floor=floor,

@@ -6,9 +6,8 @@ from abc import abstractmethod
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from typing import Any, TypeVar
 
-import numpy as np
-
 from stepsize_opt.inputs.structures import Direction, Structure, parse_structure
+from stepsize_opt.large.stepsizes import DiagonalStepsize, StepsizeOperator
 from stepsize_opt.methods import Method
 from stepsize_opt.proofs import Certificate
 from stepsize_opt.saving import Saved
@@ -121,19 +120,13 @@ def plain_structure(structure: Structure) -> Any:
 
 def structure_of_plain(plain: Any, D: Any) -> Structure:
     """Return the structure of a result that was read, whose stepsize is D."""
-    return parse_structure(plain) if isinstance(plain, str) else Direction(D, tuple(plain["direction"]))
-
-
-def multiples_of(structure: Structure, D: Any) -> tuple[float, ...]:
-    """Return γᵢ of D = Diag(γ₁W₁, …, γ_mW_m), nothing for another structure.
-
-    The entries of D are rounded ones of γW, so the smallest quotient counts.
-    """
-    if not isinstance(structure, Direction):
-        return ()
-    W = structure.W if isinstance(structure.W, np.ndarray) and structure.W.ndim == 1 else structure.W.diagonal()
-    ends = np.cumsum(structure.sizes or ())[:-1]
-    return tuple(float(part.min()) for part in np.split(D.diagonal() / W, ends))
+    if isinstance(plain, str):
+        return parse_structure(plain)
+    if isinstance(D, DiagonalStepsize):
+        W = D.x
+    else:
+        W = D.todense() if isinstance(D, StepsizeOperator) else D
+    return Direction(W, tuple(plain["direction"]))
 
 
 R = TypeVar("R", bound=Result)

@@ -150,8 +150,8 @@ def save_result(path: str | PathLike[str], kind: str, meta: dict[str, Any], arra
     return target
 
 
-# What fields raise that are missing or contradict each other; anything else is a fault of this library.
-_FALSE_CONTENTS = (KeyError, ValueError, ArithmeticError)
+# What fields raise that are missing, of another kind or contradict each other; all else is a fault of this library.
+_FALSE_CONTENTS = (KeyError, TypeError, ValueError, ArithmeticError)
 
 
 def load_result(path: Path, kind: str) -> tuple[dict[str, Any], dict[str, Any]]:

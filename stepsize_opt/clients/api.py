@@ -23,11 +23,10 @@ from stepsize_opt.clients.result import DistributedResult
 from stepsize_opt.clients.search import Question, Runs
 from stepsize_opt.goals import CLIENT_GOALS, Goal, GoalName, PaperGoal, coordinates_sent, goal_class
 from stepsize_opt.inputs.checks import check_one_of, read_only, solve_settings
-from stepsize_opt.inputs.structures import Structure, pattern_of
+from stepsize_opt.inputs.structures import Structure, multiples_of, pattern_of
 from stepsize_opt.methods import Algorithm, get_method
 from stepsize_opt.node import StepsizeResult, optimal_stepsize
 from stepsize_opt.proofs import UNIT, Certificate, exp_down, exp_up
-from stepsize_opt.records import multiples_of
 from stepsize_opt.sketches.base import Sketch
 from stepsize_solvers import check_solver
 from stepsize_solvers.numerics.linalg import blas_threads

@@ -18,11 +18,10 @@ from scipy.linalg import LinAlgError, cholesky, eigh
 from stepsize_opt.clients.problem import Targets, log_fraction
 from stepsize_opt.inputs.checks import whole_number
 from stepsize_opt.proofs import (
+    PRECISIONS,
     UNIT,
-    Approximate,
     AtStepsize,
     Conditions,
-    Enclosed,
     Pair,
     exp_down,
     first_proved,
@@ -176,8 +175,7 @@ def _proved(
     log_rate = conditions.log_rate(D)
     if log_rate is None or not conditions.proves_below_inverse(D):
         return None
-    arithmetics: tuple[type[Approximate], ...] = (Enclosed, Pair) if retreat > _CHEAP else (Enclosed,)
-    for arithmetic in arithmetics:
+    for arithmetic in PRECISIONS if retreat > _CHEAP else PRECISIONS[:1]:
         at = conditions.at(D, arithmetic)
         for bound in _variance_bounds(at, retreat):
             found = ProvedMultiple(D, bound, log_rate, K or 0, log_rate)

@@ -13,7 +13,7 @@ from scipy.sparse.linalg import LinearOperator
 
 from stepsize_opt.inputs.checks import check_dense, did_you_mean, dimensions, items, read_only, real_array, whole_number
 from stepsize_opt.inputs.matrices import check_positive_definite, dense, read_matrix
-from stepsize_solvers.programs import Matrix, Pattern
+from stepsize_solvers.programs import Matrix, Pattern, Vector
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,7 @@ class Direction:
 
         γᵢ = 1/λmax(Wᵢ^{−½} E[Sᵢ Wᵢ Lᵢ Wᵢ Sᵢ] Wᵢ^{−½}).
 
-    W is a d×d matrix, a vector w for Diag(w), or an operator that is a diagonal plus low rank: a
-    ``LowRankPlusDiagonal``, or the D of a result for one.  Vectors and operators are made dense only for a dense L.
+    W is a d×d matrix, or a vector w for Diag(w), which is made dense only for a dense L or where ``sizes`` name layers.
 
     Examples
     --------
@@ -62,58 +61,48 @@ class Direction:
     sizes: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
-        vector = not isinstance(self.W, LinearOperator) and dimensions(self.W) == 1
-        if isinstance(self.W, LinearOperator) or (vector and self.sizes is None):
-            self._keep()
-            return
-        W = dense(read_matrix("W", np.diag(real_array("W", self.W)) if vector else self.W))
-        check_positive_definite("W", W, "a direction must be positive definite")
+        if isinstance(self.W, LinearOperator):
+            kind = type(self.W).__name__
+            msg = f"W must be a matrix, or a vector w for Diag(w), got a {kind}: pass its todense(), or its diagonal()"
+            raise TypeError(msg)
+        W = _positive_vector(self.W) if dimensions(self.W) == 1 else dense(read_matrix("W", self.W))
+        if W.ndim == 2:
+            check_positive_definite("W", W, "a direction must be positive definite")
         sizes = (len(W),) if self.sizes is None else tuple(whole_number("sizes", s) for s in items("sizes", self.sizes))
         if sum(sizes) != len(W):
             msg = f"sizes {sizes} add up to {sum(sizes)}, but W is {len(W)}×{len(W)}"
             raise ValueError(msg)
-        if not np.array_equal(W, Pattern(sizes).blocks(W)):
+        if W.ndim == 1 and len(sizes) > 1:
+            W = np.diag(W)
+        if W.ndim == 2 and not np.array_equal(W, Pattern(sizes).blocks(W)):
             msg = f"W must be block-diagonal with blocks of sizes {sizes}"
             raise ValueError(msg)
         object.__setattr__(self, "W", read_only(W))
         object.__setattr__(self, "sizes", sizes)
 
-    def _keep(self) -> None:
-        """Keep a W that is not to be made dense; raises ValueError or TypeError for one that is no direction."""
-        W: Any = self.W
-        if not isinstance(W, LinearOperator):
-            W = read_only(real_array("W", W))
-            if W.size == 0:
-                msg = "W must not be empty"
-                raise ValueError(msg)
-            if not W.min() > 0.0:
-                msg = f"a direction must be positive definite: W has an entry {W.min():g}"
-                raise ValueError(msg)
-        elif not hasattr(W, "todense"):
-            msg = "the W of Direction(W) is an operator without todense(): nothing but its products is known"
-            raise TypeError(msg)
-        d = int(W.shape[0])
-        if self.sizes not in (None, (d,)):
-            msg = "sizes go with a W that is a matrix or a vector; layers of an operator are not told apart"
-            raise ValueError(msg)
-        object.__setattr__(self, "W", W)
-        object.__setattr__(self, "sizes", (d,))
-
     def matrix(self) -> Matrix:
         """Return W as a d×d array; raises ValueError when there is no memory for it."""
-        W: Any = self.W
-        if isinstance(W, np.ndarray) and W.ndim == 2:
+        W: Matrix = self.W
+        if W.ndim == 2:
             return W
-        if isinstance(W, np.ndarray):
-            check_dense("the direction W", len(W))
-            return np.diag(W)
-        out = np.asarray(W.todense())
-        check_positive_definite("W", out, "a direction must be positive definite")
-        return out
+        check_dense("the direction W", len(W))
+        return np.diag(W)
 
     def __str__(self) -> str:
         layers = len(self.sizes or ())
         return "direction" if layers == 1 else f"direction({layers} layers)"
+
+
+def _positive_vector(w: Any) -> Vector:
+    """Return w of Diag(w); raises ValueError for one that is no direction."""
+    out = real_array("W", w)
+    if out.size == 0:
+        msg = "W must not be empty"
+        raise ValueError(msg)
+    if not out.min() > 0.0:
+        msg = f"a direction must be positive definite: W has an entry {out.min():g}"
+        raise ValueError(msg)
+    return out
 
 
 Structure: TypeAlias = Literal["full", "diagonal", "scalar"] | BlockDiagonal | Direction
@@ -184,6 +173,18 @@ def pattern_with(structure: Structure, D: Matrix) -> Pattern:
         msg = f"D does not have the structure {structure}: it is not {what}; certify it with structure='full'"
         raise ValueError(msg)
     return Pattern(pattern.sizes, D)
+
+
+def multiples_of(structure: Structure, D: Any) -> tuple[float, ...]:
+    """Return γᵢ of D = Diag(γ₁W₁, …, γ_mW_m), nothing for another structure.
+
+    The entries of D are rounded ones of γW, so the smallest quotient counts.
+    """
+    if not isinstance(structure, Direction):
+        return ()
+    w = structure.W if structure.W.ndim == 1 else structure.W.diagonal()
+    ends = np.cumsum(structure.sizes or ())[:-1]
+    return tuple(float(part.min()) for part in np.split(D.diagonal() / w, ends))
 
 
 def _check_size(what: str, size: int, d: int) -> None:

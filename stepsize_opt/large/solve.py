@@ -36,7 +36,7 @@ from stepsize_opt.smoothness import LowRankPlusDiagonal, NeedsDense
 from stepsize_solvers.large.balancing import solve_balanced
 from stepsize_solvers.large.low_rank import solve_low_rank
 from stepsize_solvers.numerics.progress import Limits
-from stepsize_solvers.programs import PositiveMap, ScaledPlusTrace, Settings, SolverStats, Status, Vector
+from stepsize_solvers.programs import Matrix, PositiveMap, ScaledPlusTrace, Settings, SolverStats, Status, Vector
 
 _MOST_STEPS = 200
 _TOP: Any = 1e-10  # relative error of the largest eigenvalue, far below the tolerance
@@ -165,16 +165,13 @@ def not_proved() -> ValueError:
     )
 
 
-def read_direction(W: Any, d: int) -> Vector:
+def read_direction(W: Matrix, d: int) -> Vector:
     """Return w of W = Diag(w), in units in which it is near one: only its direction counts.
 
     Raises TypeError for any other W, ValueError for one of another size or whose numbers lie too far apart.
     """
-    if not (isinstance(W, np.ndarray) and W.ndim == 1):
-        msg = (
-            f"the W of Direction(W) is a {type(W).__name__}, but a LowRankPlusDiagonal L takes a vector w for Diag(w); "
-            "L.todense() takes every W"
-        )
+    if W.ndim != 1:
+        msg = "W is a matrix, but a LowRankPlusDiagonal L takes Direction(w), w a vector; L.todense() takes every W"
         raise TypeError(msg)
     if len(W) != d:
         msg = f"the direction W is for d={len(W)} but L is {d}×{d}"

@@ -23,7 +23,7 @@ from typing import Any, ClassVar, final
 import numpy as np
 
 from stepsize_opt.goals import Goal, goal_class
-from stepsize_opt.inputs.checks import Array, dimensions
+from stepsize_opt.inputs.checks import Array, dimensions, probability_array, read_only, real_array
 from stepsize_opt.large.stepsizes import StepsizeOperator, check_stepsize, stepsize_from_arrays
 from stepsize_opt.methods import Compress, Compressor, Factors, Momentum, read_vectors
 from stepsize_opt.proofs import Certificate, exp_down, exp_up
@@ -88,10 +88,59 @@ class LimitAnswer(Shown, Saved):
         return meta, stepsize
 
 
+# ---------------------------------------------------------------- what a file holds
+#
+# L is not among it, so that AᵀLA = I cannot be decided; shapes, ranges, and that D and A belong together, can.
+
+
 def stepsize_of(arrays: dict[str, Any]) -> Any:
     """Return D of the arrays of a result file."""
     parts = {name: arrays[name] for name in _STEPSIZES if name in arrays}
     return parts["D"] if "D" in parts else stepsize_from_arrays(parts)
+
+
+def _read_probabilities(arrays: dict[str, Any], d: int) -> Vector:
+    """Return h; raises ValueError or TypeError unless it holds d probabilities."""
+    h = probability_array("probabilities", arrays["probabilities"], dimensions=(1,))
+    return _sized("probabilities", h, (d,))
+
+
+def _read_directions(arrays: dict[str, Any], D: Any, h: Vector) -> Any:
+    """Return A; raises ValueError or TypeError unless D is what was proved of the mean A Diag(h) Aᵀ, or may be."""
+    A: Any
+    d = len(h)
+    if "t" in arrays:
+        A = _read_thin_directions(arrays, d)
+        fits = float(np.sum(D @ np.ones(d))) <= _ROUNDED * float(h @ (A.T @ np.ones(d)) ** 2)
+    else:
+        A = _sized("directions", real_array("directions", arrays["directions"]), (d, d))
+        mean = A**2 @ h
+        fits = bool(np.all((_LEAST_SHARE * mean <= D.diagonal()) & (D.diagonal() <= _ROUNDED * mean)))
+    if not fits:
+        msg = "the directions do not belong to D: it is not the mean of their steps"
+        raise ValueError(msg)
+    return read_only(A) if isinstance(A, np.ndarray) else A
+
+
+_ROUNDED = 1.0 + 1e-9
+_LEAST_SHARE = 0.5  # of the mean that is proved of D; ``limit.problem`` gives up long before
+
+
+def _read_thin_directions(arrays: dict[str, Any], d: int) -> ThinDirections:
+    c, t, U, Z = (real_array(name, arrays[name]) for name in ("c", "t", "U", "Z"))
+    if not (c.shape == () and 0.0 < c <= 1.0 and t.shape == (d,) and t.min() > 0.0 and U.ndim == Z.ndim == 2):
+        msg = "c must be a number in (0, 1], t a vector of positive numbers, U and Z matrices"
+        raise ValueError(msg)
+    size = max(len(Z), U.shape[1])
+    return ThinDirections(float(c), t, read_only(_sized("U", U, (d, U.shape[1]))), _sized("Z", Z, (size, size)))
+
+
+def _sized(name: str, array: Matrix, shape: tuple[int, ...]) -> Matrix:
+    """Return the array; raises ValueError for one of another shape."""
+    if array.shape != shape:
+        msg = f"{name} must have the shape {shape}, got {array.shape}"
+        raise ValueError(msg)
+    return array
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -170,8 +219,10 @@ class CompressionLimit(LimitAnswer):
 
     @classmethod
     def _of_contents(cls, meta: dict[str, Any], arrays: dict[str, Any]) -> CompressionLimit:
-        aim = goal_class(meta["goal"], meta["momentum"])
-        return from_fields(cls, meta, goal_class=aim, D=stepsize_of(arrays), probabilities=arrays["probabilities"])
+        D, h = stepsize_of(arrays), arrays["probabilities"]
+        if h.shape != (0,) or isinstance(D, np.ndarray):  # of an operator they may be unknown
+            h = _read_probabilities(arrays, int(meta["certificate"]["d"]))
+        return from_fields(cls, meta, goal_class=goal_class(meta["goal"], meta["momentum"]), D=D, probabilities=h)
 
 
 @final
@@ -337,11 +388,12 @@ class SubspaceMethod(LimitAnswer, Compressor):
 
     @classmethod
     def _of_contents(cls, meta: dict[str, Any], arrays: dict[str, Any]) -> SubspaceMethod:
-        if "t" in arrays:
-            A: Any = ThinDirections(float(arrays["c"]), *(arrays[name] for name in "tUZ"))
-        else:
-            A = arrays["directions"]
-        known = {"directions": A, "D": stepsize_of(arrays), "sketch": SystematicSampling(arrays["probabilities"])}
+        D, d = stepsize_of(arrays), int(meta["certificate"]["d"])
+        check_stepsize(D, d)
+        h = _read_probabilities(arrays, d)
+        known = {"directions": _read_directions(arrays, D, h), "D": D, "sketch": SystematicSampling(h)}
         weights = arrays.get("weights")
+        if weights is not None:
+            weights = read_only(_sized("weights", real_array("weights", weights), (d,)))
         aim = goal_class(meta["goal"], momentum=weights is not None)
         return from_fields(cls, meta, goal_class=aim, weights=weights, **known)

@@ -103,21 +103,11 @@ class StepsizeCheck(Shown):
 
     def summary(self) -> dict[str, Any]:
         """Return everything as plain numbers and strings (what ``--json`` prints)."""
-        return {
-            "goal": self.goal,
-            "momentum": self.momentum,
-            "certificate": asdict(self.certificate),
-            "condition": asdict(self.condition),
-            "descent": asdict(self.descent),
-            "largest_scale": self.largest_scale,
-            "gap_when_scaled": self.gap_when_scaled,
-            "estimated": self.estimated,
-            "feasible": self.feasible,
-            "margin": self.margin,
-            "gap": self.gap,
-            "rate": self.rate,
-            "descent_rate": self.descent_rate,
-        }
+        own = asdict(self)
+        del own["goal_class"]
+        derived = ("feasible", "margin", "gap", "rate", "descent_rate")
+        more = {name: getattr(self, name) for name in derived}
+        return {"goal": self.goal, "momentum": self.momentum, **own, **more}
 
     def _shown(self) -> list[tuple[str, str]]:
         c, words = self.certificate, self.goal_class.words

@@ -11,14 +11,14 @@ import numpy as np
 
 from stepsize_opt.goals import Goal, GoalName, coordinates_sent, goal_class
 from stepsize_opt.inputs.checks import LARGE
-from stepsize_opt.inputs.structures import NAMED_STRUCTURES, pattern_of
+from stepsize_opt.inputs.structures import NAMED_STRUCTURES, multiples_of, pattern_of
 from stepsize_opt.large.stepsizes import BlockStepsize, StepsizeOperator, check_stepsize, stepsize_from_arrays
 from stepsize_opt.methods import CompressedStep, DetCGD1, DetCGD2, Momentum, get_method
 from stepsize_opt.node.question import Question
 from stepsize_opt.node.reductions import Piece, Reduction
 from stepsize_opt.plots import plot_eigenvalues
 from stepsize_opt.proofs import Certificate, exp_down, exp_up
-from stepsize_opt.records import Result, multiples_of, plain_fields, structure_of_plain
+from stepsize_opt.records import Result, plain_fields, structure_of_plain
 from stepsize_opt.saving import from_fields
 from stepsize_opt.sketches.base import Sketch, plain_sketch, sketch_of_plain
 from stepsize_solvers.programs import Indices, Matrix, Settings, SolverStats, Status

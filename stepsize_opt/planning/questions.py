@@ -21,7 +21,7 @@ from stepsize_opt.inputs.checks import (
     whole_number,
 )
 from stepsize_opt.inputs.matrices import dense, read_matrix
-from stepsize_opt.problems import Federated, find_federated_infimum, find_infimum
+from stepsize_opt.problems import Federated, Layered, find_federated_infimum, find_infimum
 from stepsize_opt.proofs import mean_above
 from stepsize_opt.smoothness import MatrixSmoothness, Smoothness, proved_smoothness
 from stepsize_opt.tables import Row
@@ -154,6 +154,7 @@ class Budget:
 def _of_objective(objective: Any, initial_gap: float | None, delta_inf: float | None) -> Problem:
     """Read an objective: what is not given is found, Δ⁰ from x⁰ = 0."""
     large = objective.d > LARGE
+    L = _smoothness_of(objective, large=large)
     clients: tuple[Matrix, ...] = ()
     note = ""
     if isinstance(objective, Federated):
@@ -173,8 +174,20 @@ def _of_objective(objective: Any, initial_gap: float | None, delta_inf: float | 
             note = f"Δ⁰ = {initial_gap:.6g} is f(0) minus the smallest value found"
             if infimum.found - infimum.proved > _CLOSE * initial_gap:
                 note += f"; proved is only Δ⁰ ≤ {start - infimum.proved:.6g}, and the rounds grow with Δ⁰"
-    L = proved_smoothness(smoothness.of(objective) if large else objective.smoothness())
     return Problem(L, clients, getattr(objective, "n", 1), initial_gap, delta_inf, objective, note)
+
+
+def _smoothness_of(objective: Any, *, large: bool) -> Smoothness:
+    """Return L, of a large objective by its factor; raises ValueError for large layers of which one has none."""
+    L = proved_smoothness(smoothness.of(objective) if large else objective.smoothness())
+    if large and isinstance(objective, Layered) and L.is_formed:
+        msg = (
+            f"the layers of an objective with d = {L.d}, above {LARGE}, must have factors, as LogisticRegression and "
+            "LeastSquares with a ridge have: plan the layers one by one, or pass problem.smoothness(), which takes "
+            "minutes for each row"
+        )
+        raise ValueError(msg)
+    return L
 
 
 # Relative differences that are rounding, of a Δ⁰ and of a Hessian.

@@ -19,7 +19,6 @@ from stepsize_opt.proofs.arithmetic import (
     Approximate as Approximate,
     Enclosed as Enclosed,
     Pair as Pair,
-    enclosed as enclosed,
     sandwich as sandwich,
 )
 from stepsize_opt.proofs.basis import InBasis as InBasis
@@ -53,11 +52,8 @@ from stepsize_opt.proofs.inverses import (
 )
 from stepsize_opt.proofs.low_rank import LowRankCondition as LowRankCondition
 from stepsize_opt.proofs.maps import (
-    adjoint_below as adjoint_below,
     coefficient_roundings as coefficient_roundings,
     image as image,
-    image_above as image_above,
-    lowers_to_positive as lowers_to_positive,
 )
 from stepsize_opt.proofs.multipliers import (
     Bound as Bound,

@@ -244,15 +244,11 @@ class VarianceMap:
         return VarianceMap(group, last, conditions.noisy(group), inside, middle.block(inside))
 
     def __call__(self, D: Matrix) -> Variance:
-        M, e = self.product(D, self.middle)
-        return Variance(self.group, self.group.map.above(M) if self.sketch_outside else M, e)
-
-    def product(self, D: Matrix, middle: Pair) -> tuple[Pair, int]:
-        """Return D_R· M D_·R/4^e with numbers near one, and e."""
         half = D[np.ix_(self.rows, self.inside)]
         e = exponent_above(half)
         exact = Pair.exact(np.ldexp(half, -e))
-        return (exact @ (middle @ exact.T)).on(self.rows, len(D)), e
+        M = (exact @ (self.middle @ exact.T)).on(self.rows, len(D))
+        return Variance(self.group, self.group.map.above(M) if self.sketch_outside else M, e)
 
 
 @dataclass(frozen=True, eq=False)

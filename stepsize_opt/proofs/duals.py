@@ -8,8 +8,7 @@ best t = d/s that is d log(s/d) + max_X { log det X − ⟨Q, X⟩ } + d, and fo
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,7 +20,7 @@ from stepsize_opt.proofs.cholesky import is_proved_definite, log_det_from_above,
 from stepsize_opt.proofs.intervals import Interval
 from stepsize_opt.proofs.maps import adjoint_below, lowers_to_positive
 from stepsize_opt.proofs.roundings import UNIT
-from stepsize_solvers.programs import Matrix, Pattern, PositiveMap, Stack
+from stepsize_solvers.programs import Matrix, Pattern, PositiveMap
 
 # By how much of its diagonal a multiplier is raised, at most, to make its image positive semidefinite: a law that is
 # unbiased up to 1e-9 only may need d times as much.
@@ -79,25 +78,12 @@ class Multiplier:
         return first_proved((0.0, *losses(16.0 * d * (d + 2) * UNIT, _LARGEST_LIFT, 16.0)), lifted)
 
 
-@dataclass(frozen=True, eq=False)
-class Gram:
-    """Y = Σ Lᵢ Uᵢ Uᵢᵀ Lᵢ, and Σ tr(Uᵢᵀ Lᵢ Uᵢ) from above."""
-
-    Y: Approximate
-    energy: float
-
-    @staticmethod
-    def of(L: Sequence[Approximate], U: Stack) -> Gram:
-        """Return the sums over pairs Lᵢ, Uᵢ."""
-        exact = L[0].exact
-        # All LᵢUᵢ side by side: Y is one product, and the energy one inner product.
-        columns = L[0].side_by_side([M @ exact(V) for M, V in zip(L, U, strict=True)])
-        return Gram(columns @ columns.T, columns.inner(exact(np.hstack(list(U)))).high)
-
-
 def block_log_det(Q: Approximate, s: slice) -> float | None:
-    """Return a lower bound on log det of a diagonal block Q; None without a proof."""
-    return log_det_from_below(Q.rounded().symmetric())
+    """Return a lower bound on log det of a diagonal block of a symmetric Q; None without a proof.
+
+    Cholesky reads one triangle of the enclosure, with the larger error of both.
+    """
+    return log_det_from_below(Q.rounded())
 
 
 def log_det_conjugate(
@@ -143,18 +129,3 @@ class Tangent:
         """Return the tangent at a D̂ with half = D̂B; a square that is larger than D̂BD̂ gives a weaker bound."""
         image = R @ half
         return Tangent(image + image.T, R.inner(square))
-
-
-def largest_log_det(
-    patterns: Sequence[Pattern], Q: Approximate, s: Interval, *bounds: Callable[..., float | None]
-) -> float:
-    """Return an upper bound on log det D for all D of the patterns with ⟨Q, D⟩ ≤ s; +inf without a proof.
-
-    bounds: as in ``log_det_conjugate``.
-    """
-    if not 0.0 < s.high < math.inf:
-        return math.inf
-    conjugates = [log_det_conjugate(pattern, Q, *bounds) for pattern in patterns]
-    d = patterns[0].d
-    largest = max(math.inf if value is None else value for value in conjugates)
-    return (largest + d * (Interval.exact(s.high) / d).log()).high

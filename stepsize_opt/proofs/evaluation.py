@@ -34,7 +34,8 @@ from stepsize_opt.proofs.cholesky import (
     log_det_from_above,
     log_det_from_below,
 )
-from stepsize_opt.proofs.duals import Multiplier, Tangent, block_log_det, largest_log_det
+from stepsize_opt.proofs.duals import Multiplier, Tangent, block_log_det, log_det_conjugate
+from stepsize_opt.proofs.intervals import Interval
 from stepsize_opt.proofs.maps import image
 from stepsize_opt.proofs.roundings import SMALLEST_STEPSIZE
 from stepsize_solvers.programs import Family, Matrix, Pattern, Program, Vector, add_to_diagonal
@@ -125,7 +126,8 @@ class Evaluation:
 
         ``root`` is an inverse root of D.
         """
-        return diagonal_norm(cholesky_shift(self.value), root)
+        half = root * np.sqrt(cholesky_shift(self.value))  # ‖D^{−½} Diag(h) D^{−½}‖ for the shift h
+        return float(lapack.dsyevd(half.dot(half.T), 0, 1)[0][-1])
 
     def descent(self) -> Certificate:
         """Return what is proved of H(D) = D + F(D): H ≻ 0, the margin and log det H from below.
@@ -152,12 +154,6 @@ class Evaluation:
         return type(self)(self.program, D)
 
     # ---------------------------------------------------------------- of every D
-
-    @property
-    def patterns(self) -> list[Pattern]:
-        """Patterns of which one contains D: for D = Diag(γᵢWᵢ), whose entries are rounded, that of its blocks too."""
-        pattern = self.program.pattern
-        return [pattern] if pattern.W is None else [pattern, replace(pattern, W=self.D)]
 
     def block_log_det(self, Q: Approximate, s: slice) -> float | None:
         """Return a lower bound on log det of a block of a matrix close to a multiple of D⁻¹; None without a proof."""
@@ -189,8 +185,13 @@ class Evaluation:
                 return math.inf
             half = self.exact @ self.arithmetic.exact(B)
         tangent = Tangent.of(found.R, half, self.square)
-        Q, bounds = tangent.linear - found.Z, (self.block_log_det, self.log_det_above)
-        return largest_log_det(patterns or (self.program.pattern,), Q, tangent.constant, *bounds)
+        Q, s = tangent.linear - found.Z, tangent.constant.high
+        if not 0.0 < s < math.inf:
+            return math.inf
+        known = patterns or (self.program.pattern,)
+        conjugates = [log_det_conjugate(pattern, Q, self.block_log_det, self.log_det_above) for pattern in known]
+        largest = max(math.inf if value is None else value for value in conjugates)
+        return (largest + self.d * (Interval.exact(s) / self.d).log()).high
 
     def direction_bound(self, dual: Matrix, directions: Sequence[Matrix]) -> float:
         """Return an upper bound on log det over the feasible multiples of the directions W; +inf without a proof.
@@ -238,10 +239,12 @@ class Evaluation:
 
     def _bound_at(self, reference: Evaluation, dual: Matrix) -> float:
         """Return the bound of a multiplier for a set that contains this D, with another D̂ as reference."""
-        direction = self.program.pattern.direction
-        if direction is not None:
-            return reference.direction_bound(dual, (direction, self.D))
-        return reference.upper_bound(dual, self.patterns)
+        pattern = self.program.pattern
+        if pattern.direction is not None:
+            return reference.direction_bound(dual, (pattern.direction, self.D))
+        # The entries of D = Diag(γᵢWᵢ) are rounded: it has the pattern of its own blocks.
+        patterns = [pattern] if pattern.W is None else [pattern, replace(pattern, W=self.D)]
+        return reference.upper_bound(dual, patterns)
 
 
 def condition_of(program: Program) -> Family:
@@ -279,9 +282,3 @@ def whitened_spectrum(A: Matrix, root: Matrix) -> Vector:
     # close to the identity for D = L⁻¹.
     w, _, info = lapack.dsyevd(W.T, 0, 1)  # compute_v, lower
     return np.asarray(w) if info == 0 else np.full(len(W), math.nan)
-
-
-def diagonal_norm(h: Vector, root: Matrix) -> float:
-    """Return ‖D^{−½} Diag(h) D^{−½}‖ for h ≥ 0, from an inverse root of D."""
-    half = root * np.sqrt(h)
-    return float(lapack.dsyevd(half.dot(half.T), 0, 1)[0][-1])

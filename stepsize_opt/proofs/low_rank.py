@@ -81,37 +81,30 @@ class LowRankCondition:
         near, margin = found
         return ProvedDiagonal.of(near, margin, self._bound(K), self._descent_log_det(near))
 
-    def _largest(self, gram: Enclosed) -> float:
-        """Return λmax(β UᵀDiag(1/g)U) in plain floating point."""
-        return self.beta * float(np.linalg.eigvalsh(gram.value)[-1])
-
     def _room(self, x: Vector, c: float = 1.0) -> Vector:
         """Return c/x − a from below."""
         return (c / enclosed(x) - self.high).low
 
     def _gap(self, room: Vector) -> Enclosed | None:
-        """Return I − βUᵀDiag(1/g)U for the largest β; None for a g that is not positive."""
+        """Return I − βUᵀDiag(1/g)U for the largest β, proved to be ≻ 0, so that Diag(a + g) ⪰ M; or None."""
         if not room.min() > 0.0:
             return None
-        return (-self._beta.high * weighted_gram(self.U, 1.0 / room)).plus_diagonal(1.0)
-
-    def _is_feasible(self, room: Vector) -> bool:
-        """Return whether Diag(a + g) ⪰ M is proved."""
-        gap = self._gap(room)
-        return gap is not None and is_proved_definite(gap)
+        gap = (-self._beta.high * weighted_gram(self.U, 1.0 / room)).plus_diagonal(1.0)
+        return gap if is_proved_definite(gap) else None
 
     def _feasible_near(self, x: Vector) -> tuple[Vector, float] | None:
         """Return a feasible vector next to x, and 1 − λmax(Diag(x)^½MDiag(x)^½) from below, in plain floats."""
         g = self._room(x)
         if not g.min() > 0.0:
             g = np.maximum(g, 1e-9 / x)  # the diagonal alone is at its limit
-        largest = max(self._largest(weighted_gram(self.U, 1.0 / g)), 1.0)
+        # λmax(β UᵀDiag(1/g)U) in plain floating point
+        largest = max(self.beta * float(np.linalg.eigvalsh(weighted_gram(self.U, 1.0 / g).value)[-1]), 1.0)
 
         def retreated(loss: float) -> tuple[Vector, float] | None:
             near = 1.0 / (self.high + g * (largest * (1.0 + loss)))
             room = self._room(near)
             gap = self._gap(room)
-            if gap is None or not is_proved_definite(gap):
+            if gap is None:
                 return None
             # g − t/x ≥ g·λ for t = (1 − λ) min gx: at least so much of x is left.
             return near, max(0.0, float(np.linalg.eigvalsh(gap.value)[0])) * float((room * near).min())
@@ -154,7 +147,7 @@ class LowRankCondition:
 
         def retreated(loss: float) -> ProvedDiagonal | None:
             x = factor * (1.0 - loss) * w
-            if not self._is_feasible(self._room(x)):
+            if self._gap(self._room(x)) is None:
                 return None
             return ProvedDiagonal.of(x, loss, bound, self._descent_log_det(x))
 

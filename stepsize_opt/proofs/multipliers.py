@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,7 +39,7 @@ from stepsize_opt.proofs.arithmetic import Approximate, Enclosed, Pair
 from stepsize_opt.proofs.certificate import first_proved, losses
 from stepsize_opt.proofs.cholesky import is_proved_definite, log_det_from_below
 from stepsize_opt.proofs.conditions import ClientGroup, Conditions
-from stepsize_opt.proofs.duals import Gram, Tangent, log_det_conjugate
+from stepsize_opt.proofs.duals import Tangent, log_det_conjugate
 from stepsize_opt.proofs.intervals import LOG_2, Interval, log_sum
 from stepsize_opt.proofs.roundings import UNIT, power_of_two_scaling
 from stepsize_solvers.programs import Indices, Matrix, Pattern, Stack
@@ -211,16 +212,16 @@ class _Proof:
 
     def with_client(self, group: ClientGroup, U: Stack) -> Enclosed:
         """Add the energies of a group to T; return ΣYᵢ."""
-        gram = Gram.of([self.arithmetic.exact(M) for M in group.matrices], U)
-        self.T += gram.energy
-        return gram.Y.rounded().symmetric()
+        Y, energy = _gram([self.arithmetic.exact(M) for M in group.matrices], U)
+        self.T += energy
+        return Y.rounded().symmetric()
 
     def with_inverse(self, U: Matrix | None) -> None:
         """Add the multiplier of D ⪯ L⁻¹, if there is one."""
         if U is not None:
-            gram = Gram.of([self.conditions.L.to(self.arithmetic)], U[None])
-            self.Q = self.Q + gram.Y
-            self.rest += gram.energy
+            Y, energy = _gram([self.conditions.L.to(self.arithmetic)], U[None])
+            self.Q = self.Q + Y
+            self.rest += energy
 
     def bound(self, kind: type[Bound], log_det: Interval) -> Bound | None:
         """Return the bound with g = exp((log det + conjugate of Q)/d); None where it is not finite."""
@@ -235,6 +236,14 @@ class _Proof:
         return kind(log_g, self.T.high, self.rest.high, conditions.d, *scales)
 
 
+def _gram(L: Sequence[Approximate], U: Stack) -> tuple[Approximate, float]:
+    """Return Σ Lᵢ Uᵢ Uᵢᵀ Lᵢ, and Σ tr(Uᵢᵀ Lᵢ Uᵢ) from above."""
+    exact = L[0].exact
+    # All LᵢUᵢ side by side: the first is one product, the second one inner product.
+    columns = L[0].side_by_side([M @ exact(V) for M, V in zip(L, U, strict=True)])
+    return columns @ columns.T, columns.inner(exact(np.hstack(list(U)))).high
+
+
 def _conjugate(pattern: Pattern, Q: Enclosed) -> float | None:
     """``log_det_conjugate``, with Q scaled by powers of two to a diagonal near one where the pattern allows it.
 
@@ -242,14 +251,10 @@ def _conjugate(pattern: Pattern, Q: Enclosed) -> float | None:
     """
     diagonal = np.diagonal(Q.value)
     if pattern.W is not None or not np.all((diagonal > 0.0) & np.isfinite(diagonal)):
-        return log_det_conjugate(pattern, Q, _block_log_det)
+        return log_det_conjugate(pattern, Q)
     s = power_of_two_scaling(diagonal)
-    scaled = log_det_conjugate(pattern, Q * np.multiply.outer(s, s), _block_log_det)
+    scaled = log_det_conjugate(pattern, Q * np.multiply.outer(s, s))
     return None if scaled is None else (scaled + 2.0 * LOG_2 * int(np.sum(np.frexp(s)[1] - 1))).high
-
-
-def _block_log_det(Q: Approximate, s: slice) -> float | None:
-    return log_det_from_below(Q.rounded())
 
 
 def _factors(conditions: Conditions, group: ClientGroup, Y: Enclosed) -> tuple[Enclosed, Enclosed]:

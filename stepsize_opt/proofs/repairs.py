@@ -4,8 +4,12 @@
 less to rounding, and ``InBasis`` loses the least where D is ill-conditioned; errors of ``Pair`` are relative to whole
 rows, so that where rows are graded ``Enclosed`` may prove more.  For a given D ``finest`` takes the last precision
 that proves anything, ``is_feasible`` any.  For an answer ``repaired`` and ``unrepaired`` yield points, the cheapest
-precision first, and ``narrowest`` takes them one by one until the gap is within the tolerance.  A bound on the optimum
-needs no feasible D: ``Evaluation.certificate`` takes it again in twice the precision of its D where that leaves a gap.
+precision first, and ``narrowest`` takes them one by one until the gap is within the tolerance.
+
+Three rungs stand elsewhere, as no feasible D is what they look for: ``Evaluation.certificate`` takes the *bound* on the
+optimum again in twice the precision of its D where that leaves a gap; ``clients.programs`` takes the bounds of
+multipliers in both, because either may be the smaller; ``clients.fit`` retreats from λ_D in working precision first,
+because a retreat of a few roundings is cheaper than twice the precision.
 
 *Repair.*  The conditions of the paper are quadratic on the left and linear on the right, so a D that is a little
 outside becomes feasible when it is divided by ``λmax(D^{−½} 𝒬(D B D) D^{−½})``; what is returned is *proved* feasible.

@@ -32,30 +32,20 @@ def chunks(d: int) -> Iterator[slice]:
         yield slice(start, min(d, start + ROWS_AT_ONCE))
 
 
-def weighted_gram(U: Matrix, weights: Vector | None, B: Matrix | None = None) -> Enclosed:
-    """Return UᵀDiag(w)B for weights w ≥ 0 that are right to a few roundings (None: all one); without B UᵀDiag(w)U.
+def weighted_gram(U: Matrix, weights: Vector | None) -> Enclosed:
+    """Return G = UᵀDiag(w)U for weights w ≥ 0 that are right to a few roundings (None: all one).
 
-    Entries of the product of a chunk are off by at most γ√(u_ii b_jj), with the diagonals u and b of UᵀDiag(w)U and
-    BᵀDiag(w)B (Cauchy and Schwarz), and the chunks are added up.
+    Entries of the sum of a chunk are off by at most γ√(g_ii g_jj) (Cauchy and Schwarz), and the chunks are added up.
     """
-    other, parts = U if B is None else B, 0
-    G = np.zeros((U.shape[1], other.shape[1]))
-    rows, columns = np.zeros(U.shape[1]), np.zeros(other.shape[1])
+    G, parts = np.zeros((U.shape[1], U.shape[1])), 0
     for start in range(0, len(U), _ROWS_OF_A_SUM):
         s = slice(start, start + _ROWS_OF_A_SUM)
-        root = 1.0 if weights is None else np.sqrt(weights[s])[:, None]
-        left = U[s] * root
-        right = left if B is None else B[s] * root
-        G += left.T @ right
-        if B is not None:
-            rows += np.einsum("ij,ij->j", left, left)
-            columns += np.einsum("ij,ij->j", right, right)
+        scaled = U[s] if weights is None else U[s] * np.sqrt(weights[s])[:, None]
+        G += scaled.T @ scaled
         parts += 1
-    if B is None:
-        rows = columns = G.diagonal()
     terms = min(len(U), _ROWS_OF_A_SUM) + parts + _ROUNDINGS
-    found = Enclosed(G, twice_gamma(terms) * np.multiply.outer(np.sqrt(rows), np.sqrt(columns)))
-    return found.symmetric() if B is None else found
+    root = np.sqrt(G.diagonal())
+    return Enclosed(G, twice_gamma(terms) * np.multiply.outer(root, root)).symmetric()
 
 
 def vanishing(values: Vector, gram: Enclosed) -> NDArray[np.bool_]:

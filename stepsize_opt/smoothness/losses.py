@@ -29,10 +29,11 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
+from scipy.linalg import block_diag
 from scipy.sparse.linalg import svds
 
 from stepsize_opt.inputs.checks import check_memory, check_objective, positive_number, read_rows, whole_number
-from stepsize_opt.problems import Federated, LeastSquares, LogisticRegression, Objective, read_penalty
+from stepsize_opt.problems import Federated, Layered, LeastSquares, LogisticRegression, Objective, read_penalty
 from stepsize_opt.proofs import UNIT, Pair, chunks, exponent_above, twice_gamma
 from stepsize_opt.smoothness.matrices import LowRankPlusDiagonal, read_smoothness
 from stepsize_solvers.programs import Matrix, Vector
@@ -139,13 +140,13 @@ def _contrasts(C: int) -> Matrix:
     return np.asarray(Q / np.sqrt(j * (j + 1.0)))
 
 
-def of(objective: Objective | Federated) -> Any:
-    """Return L of an objective by its factor, where it has one: logistic, least squares with a ridge, their mean.
+def of(objective: Objective | Federated | Layered) -> Any:
+    """Return L of an objective by its factor: logistic, least squares with a ridge, clients and layers of these.
 
     Parameters
     ----------
     objective
-        One node, or clients f = (1/n) Σ fᵢ with L = (1/n) Σ Lᵢ.
+        One node, clients f = (1/n) Σ fᵢ with L = (1/n) Σ Lᵢ, or layers with L = Diag(L₁, …, L_m).
 
     Returns
     -------
@@ -162,12 +163,21 @@ def of(objective: Objective | Federated) -> Any:
     check_objective("objective", objective)
     if isinstance(objective, LogisticRegression | LeastSquares) and objective.reg > 0.0:
         return gram_plus_diagonal(objective.A, objective.row_curvature, objective.diagonal)
-    if isinstance(objective, Federated):
-        parts = [of(client) for client in objective.clients]
-        read = [read_smoothness(part) for part in parts]
-        if not any(part.is_formed for part in read):
-            return _mean([part.factored() for part in read])
+    if isinstance(objective, Federated | Layered):
+        objectives = objective.clients if isinstance(objective, Federated) else objective.layers
+        parts = [read_smoothness(of(part)) for part in objectives]
+        if not any(part.is_formed for part in parts):
+            combine = _mean if isinstance(objective, Federated) else _by_layers
+            return combine([part.factored() for part in parts])
     return objective.smoothness()
+
+
+def _by_layers(parts: list[LowRankPlusDiagonal]) -> LowRankPlusDiagonal:
+    """Return Diag(L₁, …, L_m), with the factors as blocks; sparse if one of them is."""
+    factors = [part.U for part in parts]
+    U: Any = sparse.block_diag(factors) if any(map(sparse.issparse, factors)) else block_diag(*factors)
+    shift = np.concatenate([part.shift for part in parts])
+    return LowRankPlusDiagonal(U, shift, cut=max(part.cut for part in parts))
 
 
 def _mean(parts: list[LowRankPlusDiagonal]) -> LowRankPlusDiagonal:

@@ -19,8 +19,10 @@ from scipy import io, sparse
 
 from stepsize_opt import (
     BernQ,
+    Direction,
     EstimatedSmoothness,
     LayerWise,
+    LowRankPlusDiagonal,
     RandK,
     Sketch,
     certify,
@@ -33,7 +35,7 @@ from stepsize_opt import (
 )
 from stepsize_opt.inputs.matrices import read_matrix
 from stepsize_opt.large.stepsizes import BlockStepsize
-from stepsize_opt.results import DistributedResult, StepsizeResult
+from stepsize_opt.results import DistributedResult, StepsizeResult, SubspaceMethod
 from stepsize_opt.saving import atomic_write, json_text, load_result, save_result
 from stepsize_opt.sketches.base import plain_sketch, sketch_of_plain
 from stepsize_validation.cli.files import load_matrix
@@ -153,12 +155,67 @@ METHOD = optimal_method(L, 1)
 )  # fmt: skip
 def test_an_array_that_no_result_has_is_not_read(answer: Any, name: str, forgery: str, tmp_path: Path) -> None:
     """Also with a digest that fits, as whoever rewrites a file can compute it."""
+    _assert_not_read(answer, {name: FORGED[forgery]}, tmp_path)
+
+
+THIN = LowRankPlusDiagonal(np.eye(5)[:, :2], 0.5)
+
+
+@pytest.mark.parametrize("answer", [compression_limit(L, 1), optimal_method(L, 1)], ids=lambda x: type(x).__name__)
+@pytest.mark.parametrize(
+    "values", [[0.2, math.nan, 0.3], ["a", "b", "c"], [0.3, 0.3], [], [0.2, 1.5, 0.2], [0, 0.5, 0.5]]
+)
+def test_probabilities_that_no_limit_has_are_not_read(answer: Any, values: Any, tmp_path: Path) -> None:
+    _assert_not_read(answer, {"probabilities": np.array(values)}, tmp_path)
+
+
+@pytest.mark.parametrize("A", [np.full((3, 3), np.nan), np.ones((0, 3)), np.zeros((3, 3)), 5.0 * np.eye(3), np.eye(4)])
+def test_directions_that_no_method_has_are_not_read(A: Any, tmp_path: Path) -> None:
+    _assert_not_read(optimal_method(L, 1), {"directions": A}, tmp_path)
+
+
+@pytest.mark.parametrize("goal", ["descent", "euclidean"])
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"c": np.array(0.0)},
+        {"c": np.array(5.0)},
+        {"t": np.zeros(5)},
+        {"t": np.ones(4)},
+        {"t": np.full(5, 0.01)},
+        {"U": np.ones((0, 5))},
+        {"Z": np.zeros((1, 1))},
+        {"Z": np.full((2, 2), np.nan)},
+    ],
+    ids=str,
+)
+def test_thin_directions_that_no_method_has_are_not_read(goal: Any, parts: Any, tmp_path: Path) -> None:
+    answer = optimal_method(THIN, 2, goal=goal)
+    np.testing.assert_array_equal(SubspaceMethod.load(answer.save(tmp_path / "true")).D @ np.eye(5), answer.D.todense())
+    _assert_not_read(answer, parts, tmp_path)
+
+
+@pytest.mark.parametrize("weights", [np.ones(2), np.array([1.0, math.nan, 1.0]), np.array(["1", "1", "1"])], ids=str)
+def test_weights_that_no_method_has_are_not_read(weights: Any, tmp_path: Path) -> None:
+    answer = optimal_method(L, 1, goal="convex", momentum=True)
+    np.testing.assert_array_equal(SubspaceMethod.load(answer.save(tmp_path / "true")).D, answer.D)
+    _assert_not_read(answer, {"weights": weights}, tmp_path)
+
+
+def _assert_not_read(answer: Any, changes: dict[str, Any], tmp_path: Path) -> None:
     kind = type(answer)
     path = answer.save(tmp_path / "r")
     meta, arrays = load_result(path, kind.__name__)
-    save_result(path, kind.__name__, meta, {**arrays, name: FORGED[forgery]})
+    save_result(path, kind.__name__, meta, {**arrays, **changes})
     with pytest.raises(ValueError, match="cannot be read as a "):
         kind.load(path)
+
+
+def test_the_direction_of_a_large_result_is_a_vector_again(tmp_path: Path) -> None:
+    result = optimal_stepsize(THIN, RandK(5, 2), structure=Direction(np.arange(1.0, 6.0)))
+    again = StepsizeResult.load(result.save(tmp_path / "r"))
+    np.testing.assert_array_equal(again.structure.W, result.D.diagonal())
+    assert certify(again, THIN).feasible
 
 
 def test_a_fault_of_the_library_is_not_called_a_broken_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

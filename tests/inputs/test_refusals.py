@@ -309,7 +309,7 @@ REFUSALS: list[tuple[type[Exception], str, Callable[[], Any]]] = [
     (ValueError, "dense U", lambda: optimal_stepsize(SPARSE_FACTOR, RAND_2, algorithm="det-CGD2")),
     (ValueError, "negative", lambda: optimal_stepsize(NEGATIVE_FACTOR, RAND_2, structure="diagonal")),
     (TypeError, "LowRankPlusDiagonal", lambda: optimal_stepsize(aslinearoperator(np.eye(4)), RandK(4, 2))),
-    (ValueError, "W", lambda: Direction(GRADED, (2, 4))),
+    (TypeError, "W", lambda: Direction(GRADED, (2, 4))),
     (ValueError, "W", lambda: along(np.ones(3))),
     (TypeError, "vector", lambda: along(SPARSE_FACTOR)),
     (ValueError, "W", lambda: along(np.geomspace(1e-100, 1e100, 6))),

@@ -62,8 +62,7 @@ def formed(call: dict[str, Any]) -> dict[str, Any]:
     structure = call.get("structure")
     if not isinstance(structure, Direction):
         return call
-    W: Any = structure.W
-    return {**call, "structure": Direction(np.diag(W) if isinstance(W, np.ndarray) else np.asarray(W.todense()))}
+    return {**call, "structure": Direction(structure.matrix())}
 
 
 def agree(L: LowRankPlusDiagonal, sketch: Sketch, call: dict[str, Any]) -> StepsizeResult:
@@ -128,10 +127,12 @@ def test_multiples_of_a_direction(seed: int, d: int, algorithm: str, data: st.Da
     large = agree(L, sketch, call)
     assert large.gap <= 1e-6
     np.testing.assert_allclose(large.D.diagonal() / large.D.diagonal()[0], w / w[0], rtol=1e-9)
-    # Vectors and operators are directions for a dense L, too.
-    asked = [call, formed(call), call | {"structure": Direction(large.D)}]
-    one, other, again = (optimal_stepsize(L.todense(), sketch, **each).rate for each in asked)
-    assert one == pytest.approx(other, rel=1e-9) and one == pytest.approx(again, rel=1e-9)
+    # A vector is a direction for a dense L, too; what has products alone is none.
+    one, other = (optimal_stepsize(L.todense(), sketch, **each).rate for each in (call, formed(call)))
+    assert one == pytest.approx(other, rel=1e-9)
+    for operator in (large.D, L):
+        with pytest.raises(TypeError, match=r"W must be a matrix.*todense"):
+            Direction(operator)
 
 
 @settings(max_examples=15)

@@ -15,7 +15,16 @@ from scipy.linalg import block_diag
 
 from shared.goals import GOALS, arguments_of
 from shared.reference_problems import REFERENCE_OPTIMA, random_smoothness, smoothness_of
-from stepsize_opt import Direction, Gaussian, LayerWise, RandK, certify, compare, optimal_stepsize
+from stepsize_opt import (
+    Direction,
+    Gaussian,
+    LayerWise,
+    RandK,
+    certify,
+    compare,
+    optimal_stepsize,
+    write_certificate,
+)
 from stepsize_opt.results import StepsizeResult
 from stepsize_solvers.programs import Pattern
 from stepsize_validation.properties.exact import satisfies_condition
@@ -185,7 +194,9 @@ def test_the_factors_of_a_direction(tmp_path: Any) -> None:
     first, second = result.gammas
     np.testing.assert_allclose(result.D, block_diag(first * W[:2, :2], second * W[2:, 2:]))
     assert StepsizeResult.load(result.save(tmp_path / "D")).gammas == result.gammas
-    (gamma,) = optimal_stepsize(L, SKETCH, structure=Direction(2.0 / np.diagonal(L))).gammas
+    of_vector = optimal_stepsize(L, SKETCH, structure=Direction(2.0 / np.diagonal(L)))
+    (gamma,) = of_vector.gammas
+    write_certificate(of_vector, L, tmp_path / "D.cert.json")
     assert gamma > 0.0 and optimal_stepsize(L, SKETCH).gammas == ()
 
 

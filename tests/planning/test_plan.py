@@ -31,6 +31,7 @@ from stepsize_opt import (
     plan,
 )
 from stepsize_opt.goals import METRIC_GOALS
+from stepsize_opt.planning import questions
 from stepsize_opt.problems import Federated, Layered, LogisticRegression, Quadratic
 from stepsize_opt.results import StepsizeResult
 from stepsize_opt.tables import Table
@@ -272,6 +273,22 @@ def test_a_large_objective_is_planned_without_a_dense_matrix(clients: int) -> No
     linear = plan(parts[0], 100, goal=("euclidean", "linear"), epsilon2=1e-4, accuracy=1e-3, initial_gap=0.7)
     for row in linear.rows:
         assert row.rounds >= dict(linear.limits[row.goal]).get(row.k, 0)
+
+
+def test_layers_of_a_large_objective_are_planned_by_their_factors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Above the size up to which matrices are formed, here 4."""
+    rows = np.random.default_rng(0).standard_normal((5, 3))
+    layers = tuple(LogisticRegression(rows, SIGNS, reg) for reg in (0.5, 0.1))
+    formed = plan(Layered(layers), 2, epsilon2=1e-3)
+    monkeypatch.setattr(questions, "LARGE", 4)
+    answer = plan(Layered(layers), 2, epsilon2=1e-3)
+    rounds = {(row.method, row.stepsize, row.sketch): row.rounds for row in formed.rows}
+    assert {row.method for row in answer.rows} == {"GD", "det-CGD1", "det-CGD2", "subspace"}
+    for row in answer.rows:
+        if row.stepsize != "diagonal":  # the table of a matrix that is formed has the full D of det-CGD1
+            assert row.rounds == pytest.approx(rounds[row.method, row.stepsize, row.sketch], abs=1)
+    with pytest.raises(ValueError, match=r"above 4, must have factors.*one by one"):
+        plan(Layered((*layers, Quadratic(np.eye(1), np.zeros(1)))), 2, epsilon2=1e-3)
 
 
 @pytest.mark.parametrize(

@@ -105,6 +105,7 @@ SHARED_MODULES = {
     "stepsize_opt.saving",
     "stepsize_opt.tables",
     "stepsize_opt.verify",
+    "stepsize_solvers.closed_forms",
     "stepsize_solvers.process",
     "stepsize_validation.figures",
     "stepsize_validation.origin",

@@ -30,7 +30,7 @@ from stepsize_opt import (
     smoothness,
     to_cvxpy,
 )
-from stepsize_opt.problems import Federated, LeastSquares, LogisticRegression, SoftmaxRegression
+from stepsize_opt.problems import Federated, Layered, LeastSquares, LogisticRegression, SoftmaxRegression
 from stepsize_opt.smoothness import MatrixSmoothness, matrices, read_smoothness
 from stepsize_validation.data import random_smoothness
 from stepsize_validation.properties.exact import combine, is_positive_semidefinite, product, rational, transpose
@@ -135,6 +135,17 @@ def test_the_subspace_method_of_a_head_has_matrices_of_its_size() -> None:
     assert method.directions.Z.shape == (16, 16)
     clients = tuple(LeastSquares(part, np.zeros(100), 0.1) for part in np.split(X, 3))
     assert smoothness.of(Federated(clients)).rank == 4
+
+
+@pytest.mark.parametrize("convert", [np.asarray, sparse.csr_array])
+def test_layers_stand_one_below_the_other(convert: Any) -> None:
+    A = np.random.default_rng(4).standard_normal((6, 3))
+    layers = (LeastSquares(A, np.zeros(6), 0.1), LogisticRegression(convert(A[:, :2]), np.ones(6), 0.2))
+    L = smoothness.of(Layered(layers))
+    np.testing.assert_allclose(L.todense(), Layered(layers).smoothness(), atol=1e-12)
+    assert sparse.issparse(L.U) == (convert is not np.asarray) and L.cut < 1e-12
+    without = Layered((*layers, LeastSquares(A, np.zeros(6))))
+    np.testing.assert_array_equal(smoothness.of(without), without.smoothness())
 
 
 @pytest.mark.parametrize("kind", [np.bool_, np.int8, np.uint8, np.float32])
