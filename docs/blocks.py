@@ -128,8 +128,7 @@ def _panels_count() -> str:
 
 @block
 def _ranking() -> str:
-    table = versus.ranking(_panels()).head(10).set_index("method")
-    return markdown(table.map("{:.3g}".format), "method")
+    return markdown(versus.ranking(_panels()).set_index("method").map("{:.3g}".format), "method")
 
 
 @block
