@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from docutils import nodes
+from sphinx.addnodes import pending_xref
 from sphinx.domains.python import PyObject
 
 project = "stepsize-opt"
@@ -26,8 +27,6 @@ source_suffix = {".md": "myst-nb", ".ipynb": "myst-nb"}
 nb_execution_mode = "off"  # the tests execute the notebook and compare its outputs
 exclude_patterns = ["paper"]
 default_role = "code"
-# A word in the place of a type, such as d, is the name of several attributes: no link is made.
-suppress_warnings = ["ref.python"]
 
 # Pages: Markdown with $…$ and $$…$$ for formulas.
 myst_enable_extensions = ["dollarmath", "amsmath", "deflist"]
@@ -154,6 +153,13 @@ def _keep_punctuation_with_formulas(app: Any, page: nodes.document, name: str) -
             box += [nodes.Text(opening), formula, nodes.Text(closing)]
 
 
+def _leave_sizes_without_links(app: Any, page: nodes.document) -> None:
+    """Sizes in a type, as in shape (d, d), are names of attributes, too."""
+    for link in list(page.findall(pending_xref)):
+        if link["reftype"] == "class" and len(link["reftarget"]) == 1:
+            link.replace_self(link.children)
+
+
 def _link_figures(app: Any, page: nodes.document) -> None:
     """Fit figures to the page; Sphinx links a figure of given width to its file, where it can be magnified."""
     for picture in page.findall(nodes.image):
@@ -178,6 +184,7 @@ def _link_within(app: Any, path: Path, page: str, content: list[str]) -> None:
 def setup(app: Any) -> None:
     """Called by Sphinx."""
     app.connect("include-read", _link_within)
+    app.connect("doctree-read", _leave_sizes_without_links)
     app.connect("doctree-read", _link_figures)
     app.connect("doctree-resolved", _keep_punctuation_with_formulas)
     app.connect("autodoc-process-docstring", _before_napoleon, priority=100)

@@ -53,13 +53,13 @@ def write_certificate(result: Certified, L: Any, path: str | PathLike[str], *, s
 
     Parameters
     ----------
-    result
+    result : StepsizeResult, CompressionLimit or SubspaceMethod
         What ``optimal_stepsize``, ``compression_limit`` or ``optimal_method`` returned, or ``load`` read.
-    L
+    L : array-like or sparse matrix of shape (d, d) or LowRankPlusDiagonal
         The smoothness matrix that the answer is for.
     path
         The file, such as ``"D.cert.json"``.
-    strong_convexity
+    strong_convexity : float, array-like or sparse matrix of shape (d, d), optional
         M of an answer to ``goal="linear"``: the same d×d matrix, or the number μ for μI.
 
     Raises
@@ -67,6 +67,11 @@ def write_certificate(result: Certified, L: Any, path: str | PathLike[str], *, s
     ValueError, TypeError
         For an answer that the verifier does not prove for this L and M, one that is too large, one of independent
         clients, an EstimatedSmoothness, and a limit with momentum of a LowRankPlusDiagonal, whose D does not attain it.
+
+    See Also
+    --------
+    stepsize_opt.verify.verify : prove what a file says.
+    certify : check a stepsize without a file.
 
     Examples
     --------

@@ -57,9 +57,9 @@ class Row(Tabled):
         That of ``result``: ``"optimal"`` for a rate that is proved to be the best of its kind within the tolerance.
     within_budget
         Whether the row stays within the limits that were given.
-    result
+    result : StepsizeResult, DistributedResult, SubspaceMethod or None
         The answer behind the row, with D, rate and certificate; None for a formula of the literature.
-    compressor
+    compressor : Compressor or None
         The ``Compressor`` that runs it; None in tables that are not made for running.
     more
         Other columns, by name.
@@ -115,7 +115,7 @@ class Measured:
         As in ``Row``.
     k
         Floats that each sender sends per round, at most.
-    compressor
+    compressor : Feedback
         The ``Feedback`` that runs it.
     more
         Other columns, by name, as in ``Row``.

@@ -855,7 +855,13 @@ def statement(document: dict[str, Any], problem: Any) -> str:
 
 
 def verify(document: Any) -> str:
-    """Prove what a document says and return it; raises Refused for what is false or not proved."""
+    """Prove what a document says and return it; raises Refused for what is false or not proved.
+
+    Parameters
+    ----------
+    document : dict
+        The content of a certificate file, as ``json.load`` returns it.
+    """
     problem = problem_of(document)
     one_of((FORMAT,), document["format"])
     lower, upper = ends(document)

@@ -108,8 +108,8 @@ def optimal_distributed_stepsize(
 
     Parameters
     ----------
-    smoothness
-        The clients' matrices L₁, …, L_n, each d×d symmetric positive semidefinite.
+    smoothness : sequence of array-like or sparse matrix of shape (d, d)
+        The clients' matrices L₁, …, L_n, each symmetric positive semidefinite.
     sketch
         The distribution of every Sᵢ (or Tᵢ), or one sketch for each client; also by text such as ``"randk:8"``.
     epsilon2
@@ -120,16 +120,16 @@ def optimal_distributed_stepsize(
         Δ^inf = f^inf − (1/n)Σfᵢ^inf ≥ 0, how much the clients disagree.
     iterations
         K, a whole number; None finds the smallest.
-    mean_smoothness
+    mean_smoothness : array-like or sparse matrix of shape (d, d), optional
         L of f = (1/n)Σfᵢ, positive definite; None takes (1/n)ΣLᵢ.
-    algorithm
+    algorithm : str or Method
         ``"det-CGD1"`` for (12), ``"det-CGD2"`` for (12′), in any case, or a ``Method``.
-    structure
+    structure : str, BlockDiagonal or Direction
         ``"full"``, ``"diagonal"``, ``"scalar"``, ``BlockDiagonal(sizes)`` or ``Direction(W)``, whose best multiple
         ``gammas`` of the result names; this also checks a D of your own (docs/clients.md).
-    goal
+    goal : str
         ``"paper"``, the paper's, or ``"descent"`` with ``seeds="shared"``, as in ``optimal_stepsize``.
-    seeds
+    seeds : str
         ``"independent"``: every client draws its own sketch, as in the paper.  ``"shared"``: all clients draw the same,
         which takes one sketch for all and makes the problem that of one node with L: no λ_D, no Δ^inf, and usually
         orders of magnitude fewer rounds.
@@ -158,6 +158,12 @@ def optimal_distributed_stepsize(
         For a solver that is not installed or has no licence.
     RuntimeError
         When no solver returned a usable matrix.
+
+    See Also
+    --------
+    optimal_stepsize : the same for one node.
+    compare_distributed : the optima beside the stepsizes of the literature.
+    plan : all methods within a budget.
 
     Examples
     --------

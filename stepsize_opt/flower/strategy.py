@@ -254,7 +254,7 @@ class SharedSeedStrategy(Rounds):
 
     Parameters
     ----------
-    method
+    method : CompressedStep, SubspaceMethod or StepsizeResult
         ``CompressedStep``, the method of ``optimal_method``, or a result with ``compressor()``; the same as the
         clients'.
     min_available_nodes
@@ -329,7 +329,7 @@ class FeedbackStrategy(Rounds):
 
     Parameters
     ----------
-    method
+    method : Feedback
         ``Feedback`` with ``places="own"``, the same as the clients'.
     min_available_nodes
         The number n of clients, by default that of the ``Feedback``.

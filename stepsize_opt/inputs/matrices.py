@@ -49,8 +49,8 @@ class EstimatedSmoothness:
 
     Parameters
     ----------
-    curvature : numpy.ndarray or LowRankPlusDiagonal
-        What was measured, d×d symmetric positive definite.
+    curvature : array-like of shape (d, d) or LowRankPlusDiagonal
+        What was measured, symmetric positive definite.
     margin : float
         The factor of at least 1 with which it is used, L̂ = margin · curvature.
     source : str

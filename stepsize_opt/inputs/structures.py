@@ -45,7 +45,13 @@ class Direction:
 
         γᵢ = 1/λmax(Wᵢ^{−½} E[Sᵢ Wᵢ Lᵢ Wᵢ Sᵢ] Wᵢ^{−½}).
 
-    W is a d×d matrix, or a vector w for Diag(w), which is made dense only for a dense L or where ``sizes`` name layers.
+    Parameters
+    ----------
+    W : array-like or sparse matrix of shape (d, d), or array-like of shape (d,)
+        The direction, symmetric positive definite, or a vector w for Diag(w), which is made dense only for a dense L or
+        where ``sizes`` name layers.
+    sizes
+        Sizes of the layers; one layer by default.
 
     Examples
     --------

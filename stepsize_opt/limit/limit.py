@@ -28,18 +28,18 @@ def compression_limit(
 
     Parameters
     ----------
-    L
-        Smoothness matrix, d×d symmetric positive definite: array, nested list, pandas frame, scipy sparse matrix, or a
+    L : array-like or sparse matrix of shape (d, d) or LowRankPlusDiagonal
+        Smoothness matrix, symmetric positive definite: array, nested list, pandas frame, scipy sparse matrix, or a
         LowRankPlusDiagonal, which is not made dense: ``descent`` needs a dense U, ``euclidean`` and ``linear`` one that
         is dense or without negative entries, ``linear`` a number for ``strong_convexity``; momentum a dense U and
         equal entries of the diagonal.
     k
         Floats per round on average, 0 < k ≤ d; it need not be whole.
-    goal
+    goal : str or Goal
         ``"descent"``, det(D)^{1/d}, for the weighted mean of E‖∇f‖²; ``"euclidean"``, the largest t with D ⪰ tI, for
         the mean in the Euclidean norm; ``"linear"``, the largest t with D ⪰ tM⁻¹, for E f(x^K) − f* ≤ (1 − t)^K Δ⁰.
         Or a ``FloorGoal`` of your own.
-    strong_convexity
+    strong_convexity : float, array-like or sparse matrix of shape (d, d), optional
         M of ``"linear"``, 0 ≺ M ⪯ ∇²f: a d×d matrix, or a number μ for μI.
     momentum
         For methods that keep two vectors: goal ``"linear"``, E f(x^K) − f* ≤ 2(1 − t)^K Δ⁰, or ``"convex"``,
@@ -53,6 +53,12 @@ def compression_limit(
     ------
     ValueError, TypeError
         For input that is not as described, a singular L, or k > d; the message names the argument and the fix.
+
+    See Also
+    --------
+    optimal_method : the method that attains the limit.
+    optimal_stepsize : the best D for a sketch that is given.
+    plan : all methods within a budget.
 
     Examples
     --------
@@ -77,14 +83,14 @@ def optimal_method(
 
     Parameters
     ----------
-    L
-        Smoothness matrix, d×d symmetric positive definite, or a LowRankPlusDiagonal.
+    L : array-like or sparse matrix of shape (d, d) or LowRankPlusDiagonal
+        Smoothness matrix, symmetric positive definite.
     k
         Floats per round on average, 0 < k ≤ d; it need not be whole.
-    goal
+    goal : str or Goal
         ``"descent"``, ``"euclidean"`` or ``"linear"``, with momentum ``"linear"`` or ``"convex"``, as in
         ``compression_limit``.
-    strong_convexity
+    strong_convexity : float, array-like or sparse matrix of shape (d, d), optional
         M of ``"linear"``, 0 ≺ M ⪯ ∇²f: a d×d matrix, or a number μ for μI.
     momentum
         Return the method that keeps two vectors.
@@ -104,6 +110,12 @@ def optimal_method(
     ------
     ValueError, TypeError
         For input that is not as described, a singular L, k > d, or a basis that does not reach the limit.
+
+    See Also
+    --------
+    compression_limit : the limit that it attains.
+    optimal_stepsize : the best D for a sketch that is given.
+    plan : all methods within a budget.
 
     Examples
     --------

@@ -120,9 +120,9 @@ class Feedback(Tabled):
 
     Parameters
     ----------
-    L
-        Where the basis comes from: a smoothness matrix as ``optimal_method`` takes it, a ``LowRankPlusDiagonal``, an
-        ``EstimatedSmoothness``, or None for plain coordinates.
+    L : array-like or sparse matrix of shape (d, d), LowRankPlusDiagonal or EstimatedSmoothness, or None
+        Where the basis comes from: a smoothness matrix as ``optimal_method`` takes it or an estimate, or None for plain
+        coordinates.
     k
         Floats of the gradient that each client sends in one round, from 1 to d.
     clients
@@ -181,8 +181,8 @@ class Feedback(Tabled):
 
         Parameters
         ----------
-        L1
-            The smoothness matrix of the client, d×d, with a rank above ``rank``.
+        L1 : array-like or sparse matrix of shape (d, d)
+            The smoothness matrix of the client, with a rank above ``rank``.
         k
             Floats of the gradient that each client sends in one round, default max(1, d/20).
         clients
@@ -310,7 +310,15 @@ class Feedback(Tabled):
         return FeedbackClient(self)
 
     def server(self, x0: Array, f0: Any) -> FeedbackServer:
-        """Return the state that everybody has: at x0, with f0 = f(x0) or the values of the clients there."""
+        """Return the state that everybody has at the start.
+
+        Parameters
+        ----------
+        x0 : array-like of shape (d,)
+            Where the clients start.
+        f0 : float or array-like of shape (n,)
+            f(x0), or the values of the clients there.
+        """
         x = self.vector("x0", x0)
         f = self.mean_value("f0", f0)
         if not math.isfinite(f):

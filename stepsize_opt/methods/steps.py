@@ -35,7 +35,17 @@ _IDENTITY = Factors(None, None)
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """What a method keeps, for one run or for several as rows: x, with momentum z, and the rounds made."""
+    """What a method keeps, for one run or for several as rows: x, with momentum z, and the rounds made.
+
+    Parameters
+    ----------
+    x : numpy.ndarray
+        Shape (d,), or (s, d) for s runs.
+    z : numpy.ndarray or None
+        As x; None without momentum.
+    rounds : int
+        The rounds made.
+    """
 
     x: Array
     z: Any = None
@@ -217,10 +227,23 @@ class CompressedStep(Compressor):
 
     @staticmethod
     def of(D: Any, sketch: Sketch, algorithm: str | Method = "det-CGD1", *, L: Any = None) -> CompressedStep:
-        """Make the step of a method with stepsize D, d×d or an operator; ``L`` if the method's factors depend on it.
+        """Make the step of a method with a stepsize D.
 
-        Raises ValueError or TypeError for a D that is not a symmetric d×d matrix, a method that does not go with them,
-        or a missing L.
+        Parameters
+        ----------
+        D : StepsizeOperator, array-like or sparse matrix of shape (d, d)
+            The stepsize matrix, symmetric, or the operator of a result.
+        sketch
+            The distribution of S.
+        algorithm
+            The method, as ``get_method`` takes it.
+        L : array-like or sparse matrix of shape (d, d), optional
+            The smoothness matrix, for a method whose factors depend on it.
+
+        Raises
+        ------
+        ValueError, TypeError
+            For a D that is not a symmetric d×d matrix, a method that does not go with them, or a missing L.
         """
         method = get_method(algorithm)
         stepsize = _square("D", D, read_sketch(sketch).d)

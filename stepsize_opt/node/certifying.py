@@ -159,27 +159,27 @@ def certify(
 
     Parameters
     ----------
-    D
-        The stepsize matrix, d×d symmetric or the operator of a result, or a StepsizeResult, which knows the sketch,
+    D : StepsizeResult, StepsizeOperator, array-like or sparse matrix of shape (d, d)
+        The stepsize matrix, symmetric, or the operator of a result, or a StepsizeResult, which knows the sketch,
         algorithm, structure, goal and multiplier that it is for; arguments overrule it.
-    L
+    L : array-like or sparse matrix of shape (d, d), LowRankPlusDiagonal or EstimatedSmoothness
         As in ``optimal_stepsize``.  A LowRankPlusDiagonal is made dense, and so is D; but the full D of det-CGD2 is
         proved as the operator that it is.
     sketch
         As in ``optimal_stepsize``; that of a StepsizeResult by default.
-    algorithm
+    algorithm : str or Method, optional
         As in ``optimal_stepsize``; ``"det-CGD1"`` for a matrix.
-    structure
+    structure : str, BlockDiagonal or Direction, optional
         The set in which D is compared with the best, as in ``optimal_stepsize``; D must lie in it.  ``"full"`` for a
         matrix.
-    goal
+    goal : str or Goal, optional
         By which D is judged, as in ``optimal_stepsize``; ``"paper"`` for a matrix.
-    strong_convexity
+    strong_convexity : float, array-like or sparse matrix of shape (d, d), optional
         M of ``"linear"``: a d×d matrix, or a number μ for μI.
     momentum
         Judge D by the theorem of the method with momentum; False for a matrix.
-    dual
-        A multiplier of the goal (for example ``result.dual``), d×d.  Any matrix gives a valid bound on the optimum, a
+    dual : array-like or sparse matrix of shape (d, d), optional
+        A multiplier of the goal (for example ``result.dual``).  Any matrix gives a valid bound on the optimum, a
         good one a tight bound.
     optimum
         What ``optimal_stepsize`` returned for the same question: its multiplier bounds the best D, so that the gap is
@@ -194,6 +194,12 @@ def certify(
     ------
     ValueError, TypeError
         As ``optimal_stepsize``, and for a D that does not have the structure.
+
+    See Also
+    --------
+    optimal_stepsize : the best stepsize, with its multiplier.
+    write_certificate : a proof that others can check.
+    compression_limit : a bound on the rate of every method without memory.
 
     Examples
     --------

@@ -58,29 +58,29 @@ def optimal_stepsize(
 
     Parameters
     ----------
-    L
-        Smoothness matrix, d×d symmetric positive definite: array, nested list, pandas frame or scipy sparse matrix;
-        or a ``LowRankPlusDiagonal``, for which ``result.D`` is an operator and nothing of size d×d is formed.
+    L : array-like or sparse matrix of shape (d, d), LowRankPlusDiagonal or EstimatedSmoothness
+        Smoothness matrix, symmetric positive definite: array, nested list, pandas frame or scipy sparse matrix.  For a
+        ``LowRankPlusDiagonal`` ``result.D`` is an operator and nothing of size d×d is formed.
         From an ``EstimatedSmoothness`` the result is labelled ``certified=False``: its proofs are about the estimate.
     sketch
         The distribution of S (or T), for example ``RandK(d, k)``, or its text ``"randk:8"``.
-    algorithm
+    algorithm : str or Method
         ``"det-CGD1"``, ``"det-CGD2"``, or another name or method that ``get_method`` takes.
-    structure
+    structure : str, BlockDiagonal or Direction
         ``"full"``, ``"diagonal"``, ``"scalar"``, ``BlockDiagonal(sizes)`` or ``Direction(W)``.
-    goal
+    goal : str or Goal
         ``"paper"``, the problem above: bounds the mean of E‖∇f‖² in the norm of D, scaled to determinant one.
         ``"descent"``, the largest det H: bounds that mean in the norm of H and never needs more rounds than
         ``"paper"``.  ``"euclidean"``, the largest t with H ⪰ tI: bounds the mean of E‖∇f‖² in the Euclidean norm.
         ``"linear"``, the largest t with H ⪰ tM⁻¹, for strongly convex f: E f(x^K) − f* ≤ (1 − t)^K Δ⁰.
         ``"convex"``, for convex f, needs ``momentum=True``.  Or a ``Goal`` of your own.
-    strong_convexity
+    strong_convexity : float, array-like or sparse matrix of shape (d, d), optional
         M of ``"linear"``, 0 ≺ M ⪯ ∇²f: a d×d matrix, or a number μ for μI.
     momentum
         For a method that keeps two vectors (docs/momentum.md): the largest t with H ⪰ t²𝒫(M⁻¹).  ``"linear"`` has
         E f(x^K) − f* ≤ 2(1 − t)^K Δ⁰ then, ``"convex"`` (M = I) E f(x^K) − f* ≤ 2‖x⁰ − x*‖²/(t²K(K + 3)) in the
         Euclidean norm.  ``result.compressor()`` has its rounds.
-    solver
+    solver : str or Solver
         ``"auto"``, a name from ``available_solvers``, or a solver; never switched silently.
     tol
         The certified gap asked for.
@@ -116,6 +116,13 @@ def optimal_stepsize(
         For a solver that is not installed or has no licence.
     RuntimeError
         When no solver returned a positive definite matrix.
+
+    See Also
+    --------
+    certify : check a stepsize of your own.
+    compare : the optima beside the directions of the paper.
+    compression_limit : the best rate over all sketches and stepsizes.
+    optimal_distributed_stepsize : the same for clients.
 
     Examples
     --------
@@ -214,17 +221,17 @@ def to_cvxpy(
 
     Parameters
     ----------
-    L
-        Smoothness matrix, d×d symmetric positive definite.
+    L : array-like or sparse matrix of shape (d, d)
+        Smoothness matrix, symmetric positive definite.
     sketch
         The distribution of S (or T).
-    algorithm
+    algorithm : str or Method
         ``"det-CGD1"``, ``"det-CGD2"``, or another method, as in ``optimal_stepsize``.
-    structure
+    structure : str, BlockDiagonal or Direction
         ``"full"``, ``"diagonal"``, ``"scalar"``, ``BlockDiagonal(sizes)`` or ``Direction(W)``.
-    goal
+    goal : str or Goal
         What is maximised, as in ``optimal_stepsize``.
-    strong_convexity
+    strong_convexity : float, array-like or sparse matrix of shape (d, d), optional
         M of ``"linear"``: a d×d matrix, or a number μ for μI.
     lift
         ``"compact"``, or ``"quadratic"`` for rand-k and independent sampling: smaller, and less robust for a D that is
@@ -234,6 +241,11 @@ def to_cvxpy(
     ------
     ValueError, TypeError
         As ``optimal_stepsize``, and for a lift that does not apply.
+
+    See Also
+    --------
+    optimal_stepsize : solve the program, with a proof.
+    certify : prove what a solver returned.
 
     Examples
     --------

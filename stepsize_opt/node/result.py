@@ -75,7 +75,7 @@ class StepsizeResult(Result):
         Whether T(D) ⪯ D is proved, which only the goal ``paper`` needs.
     message
         What keeps the answer from being optimal, and how to fix it; empty for an optimal one.
-    inverse_curvature
+    inverse_curvature : float, numpy.ndarray or None
         With momentum V ⪰ M⁻¹, a number or d×d, by which the update of z multiplies (docs/momentum.md); None without
         memory.  ``log_det`` and ``upper_bound`` are then ends of d log t, t²𝒫(V) ⪯ H.
     gammas

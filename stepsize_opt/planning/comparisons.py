@@ -72,14 +72,39 @@ def compare(
 ) -> Table:
     """Compare the optima with the paper's directions γI, γ diag⁻¹(L), γL⁻¹, γL^{−½}.
 
-    ``rate`` is that of the goal, ``goal`` and ``strong_convexity`` as in ``optimal_stepsize``; ``descent rate`` is
-    det(H)^{1/d} of each row, H = 2D − T(D).  For ``"paper"`` the row "optimal, descent" has the best det(H)^{1/d} of
-    det-CGD1; for det-CGD2 both optima are the same.  ``"linear"`` has rows with momentum.
-    ``on_progress`` and ``solving`` are those of ``plan``.
+    ``rate`` is that of the goal, and ``descent rate`` is det(H)^{1/d} of each row, H = 2D − T(D).  For ``"paper"`` the
+    row "optimal, descent" has the best det(H)^{1/d} of det-CGD1; for det-CGD2 both optima are the same.  ``"linear"``
+    has rows with momentum.
 
     Rounds come from the better proved rate of a row, as in ``StepsizeResult.iterations``, in units of 2Δ⁰/ε²
     (``Table.unit``).  Rows are comparable: each bounds the same quantity, for ``"paper"`` and ``"descent"`` a mean of
     ‖∇f‖² in a metric of determinant 1.
+
+    Parameters
+    ----------
+    L : array-like or sparse matrix of shape (d, d), or EstimatedSmoothness
+        Smoothness matrix, symmetric positive definite.
+    sketch
+        The distribution of S (or T), as in ``optimal_stepsize``.
+    goal : str or Goal
+        By which D is judged, as in ``optimal_stepsize``, without momentum.
+    strong_convexity : float, array-like or sparse matrix of shape (d, d), optional
+        M of ``"linear"``, as in ``optimal_stepsize``.
+    on_progress : callable, optional
+        As in ``plan``.
+    solving
+        As in ``plan``.
+
+    Returns
+    -------
+    Table
+        The row with the fewest rounds is the first.
+
+    See Also
+    --------
+    optimal_stepsize : one of the rows.
+    compare_distributed : the same for clients.
+    plan : methods and sketches within a budget.
 
     Examples
     --------
@@ -223,9 +248,33 @@ def compare_distributed(
 ) -> Table:
     """Compare shared seeds, DCGD, DCGD-mat, and distributed det-CGD1 and det-CGD2 with the best diagonal and full D.
 
-    The row with the fewest rounds is first.  Where all clients have one sketch they may draw the same one, and need no
-    λ_D at all.  ``on_progress`` and ``solving`` are those of ``plan``; other arguments are as in
-    ``optimal_distributed_stepsize``.
+    Where all clients have one sketch they may draw the same one, and need no λ_D at all.
+
+    Parameters
+    ----------
+    smoothness : sequence of array-like or sparse matrix of shape (d, d)
+        The clients' matrices L₁, …, L_n.
+    sketch
+        The distribution of every Sᵢ (or Tᵢ), or one sketch for each client.
+    epsilon2, initial_gap, delta_inf
+        ε², Δ⁰ and Δ^inf, as in ``optimal_distributed_stepsize``.
+    mean_smoothness : array-like or sparse matrix of shape (d, d), optional
+        L of f = (1/n)Σfᵢ; None takes (1/n)ΣLᵢ.
+    on_progress : callable, optional
+        As in ``plan``.
+    solving
+        As in ``plan``.
+
+    Returns
+    -------
+    Table
+        The row with the fewest rounds is the first.
+
+    See Also
+    --------
+    optimal_distributed_stepsize : one of the rows.
+    compare : the same for one node.
+    plan : methods and sketches within a budget.
 
     Examples
     --------

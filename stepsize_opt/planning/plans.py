@@ -58,7 +58,7 @@ def plan(
 
     Parameters
     ----------
-    problem
+    problem : array-like or sparse matrix of shape (d, d), sequence of these, LowRankPlusDiagonal or Objective
         The smoothness matrix L, dense or a LowRankPlusDiagonal, a sequence of the clients' matrices, or an objective of
         ``stepsize_opt.problems``, whose L is taken by its factor when d is above 4096 and ``smoothness.of`` knows one.
     budget
@@ -68,17 +68,17 @@ def plan(
         ε², the accuracy for the mean of E‖∇f‖² (weighted for ``"descent"``, plain for ``"euclidean"``).
     accuracy
         The accuracy for E f(x) − f* of ``"linear"``.
-    goal
+    goal : str, FloorGoal or sequence of these
         One of ``"descent"``, ``"euclidean"``, ``"linear"``, a ``FloorGoal`` of your own, or several of them.
     initial_gap
         Δ⁰ = f(x⁰) − f^inf; found from x⁰ = 0 when the problem is an objective.
     delta_inf
         Δ^inf of the clients; without it there are no rows with independent draws.  Found for a federated objective.
-    strong_convexity
+    strong_convexity : float, array-like or sparse matrix of shape (d, d), optional
         M ⪯ ∇²f of ``"linear"``: a matrix or a number; taken from an objective that knows one, and never above it.
     sketches
         Sketches to take in place of rand-k.
-    on_progress
+    on_progress : callable, optional
         Called with the number of rows done, of all rows, and the name of the next before each is solved.
     solving
         Settings of the solve of each row, as ``optimal_stepsize`` takes them: ``{"tol": 1e-3, "time_limit": 10}``.
@@ -94,6 +94,13 @@ def plan(
     ------
     ValueError, TypeError
         For arguments that are not as described, missing, or not used by the goals.
+
+    See Also
+    --------
+    compare : the stepsizes for one sketch.
+    compare_distributed : the stepsizes for clients.
+    optimal_method : the subspace method.
+    Feedback : error feedback, which is measured and not ranked.
 
     Examples
     --------

@@ -218,10 +218,10 @@ class LogisticRegression(_OnRows):
 
     Parameters
     ----------
-    A : array_like or scipy.sparse array
-        Rows aᵢ, shape (m, d).
-    b : array_like
-        Labels bᵢ = ±1, shape (m,).
+    A : array-like or sparse matrix of shape (m, d)
+        Rows aᵢ.
+    b : array-like of shape (m,)
+        Labels bᵢ = ±1.
     reg : float
         λ > 0.
     penalty : str
@@ -374,10 +374,10 @@ class LeastSquares(_OnRows):
 
     Parameters
     ----------
-    A : array_like or scipy.sparse array
-        Shape (m, d).
-    b : array_like
-        Shape (m,).
+    A : array-like or sparse matrix of shape (m, d)
+        Rows of the data.
+    b : array-like of shape (m,)
+        A number for each row.
     reg : float
         λ ≥ 0; it may be 0 when AᵀA is positive definite.
 
@@ -528,8 +528,8 @@ class SoftmaxRegression(_Regularised):
 
     Parameters
     ----------
-    A : array_like
-        Features aᵢ as rows, shape (m, p).
+    A : array-like of shape (m, p)
+        Features aᵢ as rows.
     labels : numpy.ndarray
         Classes yᵢ from 0 to C − 1, shape (m,).
     classes : int

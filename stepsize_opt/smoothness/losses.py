@@ -44,13 +44,13 @@ def logistic(X: Any, reg: float, penalty: str = "nonconvex", **cut: Any) -> LowR
 
     Parameters
     ----------
-    X
-        Rows aᵢ, shape (m, d), dense or sparse.
+    X : array-like or sparse matrix of shape (m, d)
+        Rows aᵢ.
     reg
         λ > 0.
     penalty
         ``"nonconvex"`` or ``"ridge"``.
-    cut
+    **cut : int, optional
         ``rank``, as in ``gram_plus_diagonal``.
 
     Examples
@@ -64,7 +64,16 @@ def logistic(X: Any, reg: float, penalty: str = "nonconvex", **cut: Any) -> LowR
 
 
 def least_squares(X: Any, reg: float, **cut: Any) -> LowRankPlusDiagonal:
-    """Return L = XᵀX/m + λI of (1/2m)‖Xx − b‖² + (λ/2)‖x‖²; arguments as in ``logistic``.
+    """Return L = XᵀX/m + λI of (1/2m)‖Xx − b‖² + (λ/2)‖x‖².
+
+    Parameters
+    ----------
+    X : array-like or sparse matrix of shape (m, d)
+        Rows of the data.
+    reg
+        λ > 0.
+    **cut : int, optional
+        ``rank``, as in ``gram_plus_diagonal``.
 
     Examples
     --------
@@ -81,13 +90,13 @@ def poisson(X: Any, reg: float, largest_rate: float, **cut: Any) -> LowRankPlusD
 
     Parameters
     ----------
-    X
-        Rows aᵢ, shape (m, d), dense or sparse.
+    X : array-like or sparse matrix of shape (m, d)
+        Rows aᵢ.
     reg
         λ > 0.
     largest_rate
         A bound on exp(aᵢᵀx), the second derivative, for all x that the method visits: outside of it f is not L-smooth.
-    cut
+    **cut : int, optional
         ``rank``, as in ``gram_plus_diagonal``.
 
     Examples
@@ -108,13 +117,13 @@ def softmax(X: Any, classes: int, reg: float, **cut: Any) -> LowRankPlusDiagonal
 
     Parameters
     ----------
-    X
-        Rows aᵢ, shape (m, d), dense or sparse.
+    X : array-like or sparse matrix of shape (m, d)
+        Rows aᵢ.
     classes
         Number of classes, at least 2.
     reg
         λ > 0.
-    cut
+    **cut : int, optional
         ``rank``, as in ``gram_plus_diagonal``, for the factor of one class.
 
     Examples
@@ -195,8 +204,8 @@ def gram_plus_diagonal(X: Any, curvature: float, diagonal: float, *, rank: int |
 
     Parameters
     ----------
-    X
-        Data, shape (m, d): an array or a scipy sparse matrix.
+    X : array-like or sparse matrix of shape (m, d)
+        Data, a row for each example.
     curvature
         An upper bound on the second derivative of the loss of one row.
     diagonal

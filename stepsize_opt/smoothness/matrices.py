@@ -213,7 +213,17 @@ def inverse_of(A: Matrix) -> Matrix:
 def read_smoothness(L: Any, name: str = "L") -> Smoothness:
     """Return L as one of the kinds; one that was read before is returned as it is.
 
-    Raises TypeError or ValueError for what is no smoothness matrix: see ``read_matrix``.
+    Parameters
+    ----------
+    L : array-like or sparse matrix of shape (d, d), EstimatedSmoothness or Smoothness
+        Smoothness matrix, symmetric.
+    name
+        What errors call it.
+
+    Raises
+    ------
+    ValueError, TypeError
+        For what is no smoothness matrix.
     """
     if isinstance(L, Smoothness):
         return L
@@ -244,9 +254,9 @@ class LowRankPlusDiagonal(Smoothness, LinearOperator):  # type: ignore[misc]
 
     Parameters
     ----------
-    U
-        Factor of the other part, shape (d, r): an array with few columns, or a scipy sparse matrix (Xᵀ of data X, say).
-    diagonal
+    U : array-like or sparse matrix of shape (d, r)
+        Factor of the other part: dense with few columns, or a scipy sparse matrix (Xᵀ of data X, say).
+    diagonal : float or array-like of shape (d,)
         The other part, all entries positive: a number, or one for each of the d coordinates.
     cut
         How much of ``diagonal`` covers what U lacks of the matrix that was meant: a part that was cut off, and rounding

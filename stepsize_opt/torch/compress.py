@@ -89,7 +89,7 @@ def compress(
         The model, plain, compiled or in DDP (then call backward under ``no_sync()``).
     loss
         ``loss(outputs, targets)``, a mean over the examples, such as ``nn.CrossEntropyLoss()``.
-    data
+    data : pair of torch.Tensor, DataLoader or list of such pairs
         All data of this process, (inputs, targets) or a DataLoader.
     floats_per_step
         k, from 1 to d.
@@ -101,7 +101,7 @@ def compress(
         ``"own"``: each its own, an all-gather.
     weight_decay
         λ of ½λ‖x‖², which is part of the loss.
-    process_group
+    process_group : torch.distributed.ProcessGroup, optional
         As in ``FeedbackSGD``.
     verbose
         Whether the first process prints the plan.

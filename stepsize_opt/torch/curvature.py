@@ -35,10 +35,18 @@ def estimate_smoothness(
 
     Parameters
     ----------
-    model, loss, data, weight_decay, process_group
-        As in ``compress``; the first 4096 examples of a process are used, with the model in evaluation mode.
+    model
+        As in ``compress``, used in evaluation mode.
+    loss : callable
+        As in ``compress``.
+    data : pair of torch.Tensor, DataLoader or list of such pairs
+        As in ``compress``; the first 4096 examples of a process are used.
     rank
         The number of columns of U.
+    weight_decay
+        As in ``compress``.
+    process_group : torch.distributed.ProcessGroup, optional
+        As in ``compress``.
 
     Raises
     ------

@@ -53,7 +53,7 @@ class FeedbackSGD(CompressedOptimizer):
 
     Parameters
     ----------
-    params
+    params : iterable of torch.nn.Parameter
         The parameters, in one group, of one dtype and on one device.
     feedback
         k, rule, places and, unless there is a ``basis``, L; ``clients`` is the number of processes.  An
@@ -66,7 +66,7 @@ class FeedbackSGD(CompressedOptimizer):
     model
         The model: the second call of the closure then leaves its buffers as they were, and a DDP model outside
         ``no_sync()`` raises RuntimeError.
-    process_group
+    process_group : torch.distributed.ProcessGroup, optional
         As in DDP; None is the default group, or this process alone.  Or a ``Workers`` of your own.
 
     Attributes

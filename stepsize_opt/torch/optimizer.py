@@ -164,9 +164,9 @@ class CompressedSGD(CompressedOptimizer):
 
     Parameters
     ----------
-    params
+    params : iterable of torch.nn.Parameter or dict
         Parameters or groups, as in every optimizer of PyTorch.
-    compressor
+    compressor : CompressedStep, SubspaceMethod or StepsizeResult, optional
         What the groups use that have no entry ``compressor``: a ``CompressedStep``, the ``SubspaceMethod`` of
         ``optimal_method``, or a result that has ``compressor()``.
     lr
@@ -177,7 +177,7 @@ class CompressedSGD(CompressedOptimizer):
         Seed of the draws, equal on all processes.
     model
         The model: DDP outside ``no_sync()`` then raises RuntimeError.
-    process_group
+    process_group : torch.distributed.ProcessGroup, optional
         As in DDP; None is the default group, or this process alone.  Or a ``Workers`` of your own.
 
     Raises

@@ -125,9 +125,11 @@ def certified_cast(
 
     Parameters
     ----------
-    D
-        Stepsize matrix, d×d, such as ``result.D``.
-    L, sketch, algorithm
+    D : array-like or sparse matrix of shape (d, d)
+        Stepsize matrix, such as ``result.D``.
+    L : array-like or sparse matrix of shape (d, d), LowRankPlusDiagonal or EstimatedSmoothness
+        As in ``certify``.
+    sketch, algorithm
         As in ``certify``.
     dtype
         ``torch.float32``, or another floating dtype.

@@ -57,7 +57,7 @@ def communication_table(
 
     Parameters
     ----------
-    L
+    L : array-like or sparse matrix of shape (d, d)
         Symmetric positive definite; block-diagonal with blocks ``layers`` when there are several.
     layers
         Layer sizes d₁, …, d_l (default: one layer of size d).

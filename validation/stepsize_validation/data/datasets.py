@@ -42,10 +42,10 @@ class Dataset:
     ----------
     name : str
         As it stands in tables.
-    A : numpy.ndarray or scipy.sparse array
-        Shape (m, d).
-    b : numpy.ndarray
-        Labels −1 and +1, shape (m,).
+    A : array-like or sparse matrix of shape (m, d)
+        Rows of the data.
+    b : array-like of shape (m,)
+        Labels −1 and +1.
 
     Raises
     ------

@@ -57,6 +57,11 @@ def check_sketch(sketch: Sketch, *, samples: int = 4000, seed: int = 0) -> tuple
     AssertionError
         If a claim is false; the message has a line for each that failed, with the first matrix in which it does.
 
+    See Also
+    --------
+    stepsize_opt.Sketch : what a sketch of your own states.
+    stepsize_validation.check_rate : whether runs keep the predicted rate.
+
     Examples
     --------
     >>> from stepsize_opt import RandK

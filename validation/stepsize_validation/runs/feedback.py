@@ -104,6 +104,11 @@ def run_feedback(
     ValueError
         For another number of clients, or arguments of the wrong shape or range.
 
+    See Also
+    --------
+    run : run a stepsize.
+    stepsize_opt.Feedback : the method.
+
     Examples
     --------
     >>> import numpy as np

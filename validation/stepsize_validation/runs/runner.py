@@ -66,13 +66,13 @@ def run(
     ----------
     objective
         One node, or a ``Federated`` objective for the distributed methods.
-    D
+    D : StepsizeResult, DistributedResult, SubspaceMethod, array-like or sparse matrix of shape (d, d)
         What ``optimal_stepsize``, ``optimal_distributed_stepsize`` or ``optimal_method`` returned, which knows its
-        sketch and method; or a stepsize matrix, d×d, symmetric (as ``stepsize_opt.certify`` judges it) and positive
+        sketch and method; or a stepsize matrix, symmetric (as ``stepsize_opt.certify`` judges it) and positive
         definite.  The operator of a large model is refused: loop over ``result.compressor()``.
     sketch
         The sketch, or one for each client; needed for a matrix.
-    algorithm
+    algorithm : str or Method, optional
         ``"det-CGD1"``, the default for a matrix, ``"det-CGD2"``, or what ``get_method`` takes.
     iterations
         K, the number of rounds.
@@ -95,6 +95,12 @@ def run(
         For arguments of the wrong shape or name, a start where f is not finite or lies below its bound.
     Divergence
         See ``on_divergence``.
+
+    See Also
+    --------
+    run_feedback : run a ``Feedback``.
+    check_rate : whether runs keep the predicted rate.
+    stepsize_opt.certify : what is proved of a matrix.
 
     Examples
     --------
