@@ -39,6 +39,7 @@ from stepsize_solvers.programs import (
     Solver,
     Status,
     UnsupportedProgram,
+    WarmStart,
 )
 
 # Stop at this fraction of the tolerance, so that an independent check passes too; give up after so many steps without
@@ -101,8 +102,16 @@ class NativeSolver(Solver):
             raise UnsupportedProgram(reason)
         with blas_threads(max([program.d, *(family.rows for family in program.families)])):
             began, options = time.perf_counter(), NativeOptions.from_extra(settings.extra)
+            if settings.warm_start is not None:
+                settings = replace(settings, warm_start=_near_one(settings.warm_start))
             outcome = closed_form(program, settings.tol) or _solve(program, settings, options)
             return replace(outcome, stats=replace(outcome.stats, solve_time=time.perf_counter() - began))
+
+
+def _near_one(warm: WarmStart) -> WarmStart:
+    """The start divided by powers of two, so that no product overflows; its factors are chosen anew in any case."""
+    X, *duals = (np.ldexp(M, -int(np.frexp(np.abs(M).max())[1])) for M in (warm.X, *warm.duals))
+    return WarmStart(X, tuple(duals))
 
 
 def _solve(program: Program, settings: Settings, options: NativeOptions) -> Outcome:

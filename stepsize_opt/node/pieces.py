@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from stepsize_opt.inputs.checks import whole_number
-from stepsize_opt.inputs.matrices import Scaling
+from stepsize_opt.inputs.matrices import LARGEST_SPREAD, Scaling
 from stepsize_opt.node.question import Question
 from stepsize_opt.node.reductions import Component, Piece
 from stepsize_opt.node.result import StepsizeResult
@@ -89,8 +89,10 @@ def start_of(component: Component, warm_start: StepsizeResult | None) -> WarmSta
     part = np.ix_(indices, indices)
     with np.errstate(over="ignore"):
         D, Z = scaling.over(warm_start.D[part]), scaling.times(warm_start.dual[part])
+    diagonal = D.diagonal()
     # A start from a problem of quite another scale is worth nothing.
-    return WarmStart(D, (Z[None],)) if np.isfinite(D).all() and np.isfinite(Z).all() else None
+    near = diagonal.min() > 2.0**-LARGEST_SPREAD * diagonal.max()
+    return WarmStart(D, (Z[None],)) if near and np.isfinite(D).all() and np.isfinite(Z).all() else None
 
 
 def processes(n_jobs: object) -> int:
@@ -187,6 +189,10 @@ def _solve_component(component: Component, start: WarmStart | None, choice: Choi
         plain = replace(outcome, X=program.pattern.member)
         return replace(_certified(component, plain, settings.tol, None), message=f"{solver.name}: {reason}")
     piece = _certified(component, outcome, settings.tol, outcome.stats.extra_stats.get("closed_form"))
+    if start is not None and piece.status is Status.INACCURATE:
+        # From a start of quite another shape the path may break down.
+        cold = _solve_component(component, None, choice)
+        return min(piece, cold, key=lambda p: p.certificate.gap)
     if solver.starts_warm and outcome.status is Status.OPTIMAL and piece.status is Status.INACCURATE:
         # Its own bound is not rounded outwards; where rounding made the difference, a few more steps make it up.
         finer = replace(settings, tol=0.2 * settings.tol, warm_start=WarmStart(outcome.X, outcome.duals))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from decimal import Decimal
+from typing import Any
 
 import numpy as np
 import pytest
@@ -111,6 +112,25 @@ def test_coupled_coordinates_far_apart_are_refused() -> None:
 def test_a_warm_start_of_quite_another_scale_is_no_harm() -> None:
     far = optimal_stepsize(1e-300 * L, RandK(3, 2))
     assert_optimal(optimal_stepsize(1e300 * L, RandK(3, 2), warm_start=far), 1e300 * L, RandK(3, 2))
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-150, 1e150, 1e300])
+@pytest.mark.parametrize("asked", [{}, {"goal": "descent"}, {"goal": "euclidean"}, {"structure": "diagonal"}], ids=str)
+def test_the_scale_of_a_warm_start_does_not_count(asked: Any, scale: float) -> None:
+    M, sketch = random_smoothness(4, 100.0, 0), RandK(4, 2)
+    cold, far = optimal_stepsize(M, sketch, **asked), optimal_stepsize(scale * M, sketch, **asked)
+    result = optimal_stepsize(M, sketch, warm_start=far, **asked)
+    assert result.status == "optimal" and result.rate == pytest.approx(cold.rate, rel=3e-6)
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
+@pytest.mark.parametrize("spread", [1e2, 1e5, 1e30, 1e80])
+def test_a_warm_start_of_quite_another_shape_is_no_harm(spread: float, structure: str) -> None:
+    """From some of them the path breaks down."""
+    M, units = random_smoothness(3, 100.0, 0), np.array([1.0 / spread, 1.0, spread])
+    far = optimal_stepsize(M * np.multiply.outer(units, units), BernQ([0.3, 0.4, 0.5], [1, 1, 1]))
+    result = optimal_stepsize(M, RandK(3, 1), structure=STRUCTURES[structure], warm_start=far)
+    assert_optimal(result, M, RandK(3, 1))
 
 
 def test_entries_that_become_subnormal_are_proved_again() -> None:

@@ -197,6 +197,30 @@ def test_coordinates_that_stand_alone_have_it_too() -> None:
     assert result.rate == pytest.approx(min(0.5 / (1.0 + np.arange(5.0)) / WEIGHTS), rel=1e-9)
 
 
+def weighted_sum(D: Any, rounds: int) -> float:
+    """Σ E‖∇f(xᵏ)‖² of so many rounds in the norm of W, for f = ½xᵀLx from ones, over the seeds."""
+    f, start = Quadratic(L, np.zeros(5)), np.ones(5)
+    first = run(f, D, SKETCH, start=start, iterations=rounds, seeds=200)
+    points = [run(f, D, SKETCH, start=start, iterations=k, seeds=200).final_points for k in range(1, rounds)]
+    gradients = [f.gradient(x) for x in (start[None], *points)]
+    assert [np.sum(g * g, axis=1).mean() for g in gradients] == pytest.approx(first.euclidean.mean(axis=0))
+    return float(sum((g * g @ WEIGHTS).mean() for g in gradients))
+
+
+def test_it_is_run_and_its_guarantee_holds() -> None:
+    result, start, rounds = optimal_stepsize(L, SKETCH, goal=GOAL), np.ones(5), 30
+    f = Quadratic(L, np.zeros(5))
+    record = run(f, result, start=start, iterations=rounds, seeds=200)
+    means = record.values.mean(axis=0)
+    assert np.all(np.diff(means) < 0.0)
+    assert check_rate(record, find_infimum(f), goal="descent").verdict == "holds"
+    promised = 2.0 * record.start_value / result.rate  # f^inf = 0
+    assert weighted_sum(result.D, rounds) <= promised < weighted_sum(0.1 * result.D, rounds)
+    for goal in (GOAL, "weighted"):
+        with pytest.raises(ValueError, match="goal"):
+            check_rate(record, goal=goal)
+
+
 ASKED: dict[str, Any] = {"epsilon2": 1e-3, "initial_gap": 1.0}
 
 
@@ -228,7 +252,8 @@ def test_it_has_a_name_only_where_it_was_declared_by_name(monkeypatch: pytest.Mo
     unknown: Any = "weighted"
     with pytest.raises(ValueError, match="goal"):
         optimal_stepsize(L, SKETCH, goal=unknown)
-    path = optimal_stepsize(L, SKETCH, goal=GOAL).save(tmp_path / "own")
+    result = optimal_stepsize(L, SKETCH, goal=GOAL)
+    path = result.save(tmp_path / "own")
     with pytest.raises(ValueError, match="weighted"):
         StepsizeResult.load(path)
     monkeypatch.setattr(base, "_GOALS", {kind: dict(names) for kind, names in base._GOALS.items()})
@@ -237,7 +262,11 @@ def test_it_has_a_name_only_where_it_was_declared_by_name(monkeypatch: pytest.Mo
         name: ClassVar[str] = "weighted"
 
     assert optimal_stepsize(L, SKETCH, goal=unknown).goal_class is Named
-    assert StepsizeResult.load(path).goal_class is Named
+    loaded = StepsizeResult.load(path)
+    assert loaded.goal_class is Named
+    again, record = (run(Quadratic(L, np.zeros(5)), D, start=np.ones(5), iterations=10) for D in (loaded, result))
+    np.testing.assert_array_equal(again.values, record.values)
+    assert again.values[:, -1].mean() < 0.9 * again.start_value
 
 
 WRONG_M = [np.eye(4), -np.eye(5), np.ones((5, 5)), np.triu(np.ones((5, 5))), 0.0, -1.0]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -72,8 +74,27 @@ def superlink(folder: Path, *options: str) -> Iterator[int]:
         yield port
 
 
+@contextmanager
+def two_supernodes(folder: Path, port: int) -> Iterator[None]:
+    """Two SuperNodes, of the clients 0 and 1."""
+    node = ("flower-supernode", "--insecure", "--superlink", f"127.0.0.1:{port}", "--host", "127.0.0.1")
+    first, second = (
+        (*node, "--port", str(free_port()), "--node-config", f"partition-id={i} num-partitions=2") for i in range(2)
+    )
+    with started(folder, "first", *first), started(folder, "second", *second):
+        yield
+
+
 def run_app(folder: Path, port: int, *options: str, **config: Any) -> dict[str, Any]:
     """``flwr run`` of the example; what its server saved."""
+    printed = flwr_run(folder, port, *options, **config)
+    out = folder / "out.npz"
+    assert out.is_file(), printed
+    return dict(np.load(out))
+
+
+def flwr_run(folder: Path, port: int, *options: str, app: Path = APP, **config: Any) -> str:
+    """What ``flwr run`` printed."""
     (folder / "config.toml").write_text(
         f'[superlink]\ndefault = "loopback"\n[superlink.loopback]\naddress = "127.0.0.1:{port}"\ninsecure = true\n'
     )
@@ -81,15 +102,14 @@ def run_app(folder: Path, port: int, *options: str, **config: Any) -> dict[str, 
     out.unlink(missing_ok=True)
     settings = [f"{name}={json.dumps(value)}" for name, value in {"out": str(out), **config}.items()]
     done = subprocess.run(
-        [str(BIN / "flwr"), "run", str(APP), "loopback", *options, "--run-config", " ".join(settings), "--stream"],
+        [str(BIN / "flwr"), "run", str(app), "loopback", *options, "--run-config", " ".join(settings), "--stream"],
         env={**ENVIRONMENT, "FLWR_HOME": str(folder)},
         capture_output=True,
         text=True,
         timeout=SECONDS,
         check=False,
     )
-    assert out.is_file(), done.stdout + done.stderr
-    return dict(np.load(out))
+    return done.stdout + done.stderr
 
 
 @pytest.fixture
@@ -146,16 +166,35 @@ def test_simulation(tmp_path: Path, app: None, monkeypatch: pytest.MonkeyPatch) 
 
 def test_deployment_on_loopback(tmp_path: Path, app: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two rounds only: every message starts a process of its own.  In the second one the clients have x themselves."""
-    with superlink(tmp_path) as port:
-        node = ("flower-supernode", "--insecure", "--superlink", f"127.0.0.1:{port}", "--host", "127.0.0.1")
-        first, second = (
-            (*node, "--port", str(free_port()), "--node-config", f"partition-id={i} num-partitions=2") for i in range(2)
-        )
-        with started(tmp_path, "first", *first), started(tmp_path, "second", *second):
-            for method in ("momentum", "feedback"):
-                plan = write_plan(tmp_path, method, 2, monkeypatch)
-                out = run_app(tmp_path, port, plan=plan, method=method, clients=2, rounds=2)
-                check(out, 2, plan, 2, method)
+    with superlink(tmp_path) as port, two_supernodes(tmp_path, port):
+        for method in ("momentum", "feedback"):
+            plan = write_plan(tmp_path, method, 2, monkeypatch)
+            out = run_app(tmp_path, port, plan=plan, method=method, clients=2, rounds=2)
+            check(out, 2, plan, 2, method)
+
+
+def test_a_hostile_client_in_deployment(tmp_path: Path, app: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The steps are those of the other client, or the run ends with the reason."""
+    copy = tmp_path / "hostile"
+    shutil.copytree(APP, copy)
+    shutil.copy(Path(__file__).with_name("hostile.py"), copy / "logistic_app")
+    settings = copy / "pyproject.toml"
+    settings.write_text(settings.read_text().replace("logistic_app.client:app", "logistic_app.hostile:app"))
+    plan = write_plan(tmp_path, "subspace", 2, monkeypatch)
+    config = {"app": copy, "plan": plan, "method": "subspace", "clients": 2, "rounds": 2}
+    with superlink(tmp_path) as port, two_supernodes(tmp_path, port):
+        printed = flwr_run(tmp_path, port, missing="reweight", **config)
+        assert (tmp_path / "out.npz").is_file(), printed
+        out = dict(np.load(tmp_path / "out.npz"))
+        stopped = flwr_run(tmp_path, port, missing="raise", **config)
+    other = importlib.import_module("logistic_app.task").problem(2).clients[0]
+    expected = run(other, SubspaceMethod.load(plan), seeds=1, seed=0, iterations=2).final_points[0]
+    np.testing.assert_allclose(out["x"], expected, rtol=1e-12, atol=1e-14)
+    assert out["clients"].tolist() == [1, 1]
+    [(node, reason)] = re.findall(r"round 1: 1 of 2 clients sent what is needed \((\d+): (.*)\)", stopped)
+    assert reason.startswith(f"0 finite ones of {FLOATS} numbers") and not (tmp_path / "out.npz").is_file()
+    assert f"{node}: {reason}" in printed
+    assert f"{node}: {FLOATS + 1} finite ones of {FLOATS + 1} numbers instead of {FLOATS}" in printed
 
 
 @pytest.mark.parametrize("kind", ["shared", "feedback"])

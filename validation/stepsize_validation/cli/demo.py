@@ -21,6 +21,7 @@ from stepsize_opt import Sketch, compare, optimal_stepsize, parse_sketch
 from stepsize_opt.inputs.structures import Structure
 from stepsize_opt.problems import Infimum, LogisticRegression, find_infimum
 from stepsize_opt.tables import Row, Table, best_first
+from stepsize_solvers.numerics.linalg import blas_threads
 from stepsize_solvers.programs import Matrix, Vector
 from stepsize_validation.cli.common import (
     EXIT_INACCURATE,
@@ -102,13 +103,15 @@ def _demo(args: argparse.Namespace) -> int:
       stepsize-opt demo --iterations 500 --seeds 4 --json
     """
     check_output("--figure", args.figure, FIGURES)
-    data = load_dataset(args.data)
+    with progress("loading"):
+        data = load_dataset(args.data)
     objective = logistic_regression(data, args.reg, "ridge")
     sketch = parse_sketch(args.sketch, data.d)
     with progress("solving"):
         rows = _without_repetition(_rows(objective.smoothness(), sketch))
         infimum = find_infimum(objective)
-    with progress("running") as show:
+    # The products of a run are small: where other processes are busy, BLAS with two threads takes ten times as long.
+    with progress("running") as show, blas_threads(data.d):
         outcomes: list[Outcome] = []
         for names, row in rows:
             show(len(outcomes), len(rows), row.stepsize)
