@@ -334,6 +334,17 @@ def test_products_and_norms_of_matrices(seed: int, n: int, m: int, k: int, first
     assert sum((p * p for p in a), Fraction(0)) <= Fraction(A.frobenius_norm()) ** 2
 
 
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_products_of_enclosures_wider_than_their_values(sign: int) -> None:
+    """Around zero every product of the errors counts."""
+    A = Enclosed(np.zeros((1, 4)), np.ones((1, 4)))
+    corner = [Fraction(4 * sign)]
+    assert holds(A.inner(A), corner[0])
+    assert_encloses(A @ A.T, corner)
+    assert_encloses(A.row_products(A), corner)
+    assert_encloses(A * A, [Fraction(sign)] * 4)
+
+
 @given(seeds, st.integers(1, 8), st.integers(1, 3))
 def test_gram_matrices_of_many_rows(seed: int, d: int, r: int) -> None:
     rng = np.random.default_rng(seed)
