@@ -41,6 +41,7 @@ from stepsize_opt.proofs import (
     ThinBasis,
     Unproved,
     eigenvector_basis,
+    exponent_above,
     first_proved,
     is_proved_definite,
     losses,
@@ -72,12 +73,7 @@ class LimitBounds:
         """Bound the floats of an L ≻ 0 whose log det has a proved lower bound; M is a matrix, or a number μ for μI."""
         if M is None:
             return LimitBounds(len(L), log_det)
-        if isinstance(M, np.ndarray):
-            # LM⁻¹ does not change, and M⁻¹ is best computed where the units of the coordinates do not matter.
-            scaling = Scaling.of(M.diagonal())
-            B, N = scaling.times(L), scaling.times(M)
-            if np.array_equal(scaling.over(B), L) and np.array_equal(scaling.over(N), M):
-                L, M = B, N
+        L, M = _near_one(L, M)
         top = _top_from_below(L, M)
         if momentum:
             root = math.sqrt(top) * (1.0 - 2.0 * UNIT)
@@ -119,6 +115,21 @@ class LimitBounds:
             return math.inf
         term = (2 * d if self.momentum else d) * math.log(min(ends))
         return term + 4.0 * UNIT * (abs(term) + 2 * d)
+
+
+def _near_one(L: Matrix, M: Matrix | float) -> tuple[Matrix, Matrix | float]:
+    """Return L and M in units of powers of two in which LM⁻¹ is the same and overflows nowhere; or as they are."""
+    if isinstance(M, np.ndarray):
+        # M⁻¹ is best computed where the units of the coordinates do not matter.
+        scaling = Scaling.of(M.diagonal())
+        B, N = scaling.times(L), scaling.times(M)
+        exact = np.array_equal(scaling.over(B), L) and np.array_equal(scaling.over(N), M)
+        return (B, N) if exact else (L, M)
+    e = exponent_above(L)
+    with np.errstate(over="ignore"):  # what is lost shows on the way back
+        B, N = np.ldexp(L, -e), np.ldexp(M, -e)
+    exact = np.array_equal(np.ldexp(B, e), L) and float(np.ldexp(N, e)) == M
+    return (B, float(N)) if exact else (L, M)
 
 
 def _root_trace_from_below(L: Matrix, M: Matrix | float) -> float:

@@ -123,6 +123,15 @@ def test_the_scale_of_a_warm_start_does_not_count(asked: Any, scale: float) -> N
     assert result.status == "optimal" and result.rate == pytest.approx(cold.rate, rel=3e-6)
 
 
+@pytest.mark.parametrize("scale", [1e-300, 1e300])
+def test_the_limit_of_momentum_at_the_ends_of_the_range(scale: float) -> None:
+    M, sketch = random_smoothness(4, 100.0, 0), RandK(4, 2)
+    one, other = (
+        optimal_stepsize(s * M, sketch, goal="linear", strong_convexity=1e-3 * s, momentum=True) for s in (1.0, scale)
+    )
+    assert other.rate == pytest.approx(one.rate, rel=3e-6) and other.limit == pytest.approx(one.limit)
+
+
 @pytest.mark.parametrize("structure", STRUCTURES)
 @pytest.mark.parametrize("spread", [1e2, 1e5, 1e30, 1e80])
 def test_a_warm_start_of_quite_another_shape_is_no_harm(spread: float, structure: str) -> None:
