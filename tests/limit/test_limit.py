@@ -270,6 +270,17 @@ def test_ranks_are_no_smaller_than_what_is_drawn_and_no_larger_than_d() -> None:
         assert law.expected_rank == law.expected_nonzeros == 3.0
 
 
+@given(st.floats(1e-3, 1e3), st.floats(1e-3, 1e3))
+def test_what_the_limit_takes_from_one_number_is_never_too_large(x: float, y: float) -> None:
+    """λmax(LM⁻¹) and its trace are x/y, exactly; with momentum their roots."""
+    L, quotient = np.array([[x]]), Fraction(x) / Fraction(y)
+    for M in (y, np.array([[y]])):
+        plain, root = (LimitBounds.of(L, 0.0, M, momentum=momentum) for momentum in (False, True))
+        assert plain.trace is not None and root.trace is not None
+        assert max(Fraction(plain.top), Fraction(plain.trace)) <= quotient
+        assert max(Fraction(root.top), Fraction(root.trace)) ** 2 <= quotient
+
+
 def test_bounds_are_from_above() -> None:
     """Poor numbers make the bound weak, never wrong."""
     assert LimitBounds(2, -1.0).log_bound(2.0) >= 1.0

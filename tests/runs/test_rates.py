@@ -251,6 +251,14 @@ def test_one_step_of_logistic_regression_descends_and_contracts(algorithm: str) 
 # ---------------------------------------------------------------- runs
 
 
+def test_the_bound_of_convex_momentum_is_that_of_the_theorem() -> None:
+    """E Ψ ≤ ‖x⁰ − x*‖²/(2t²) with Ψ ≥ K(K + 3)/4 (f − f*)."""
+    f, start = Quadratic(np.diag([1.0, 0.5, 0.1]), np.zeros(3)), np.ones(3)
+    result = optimal_stepsize(f.smoothness(), RandK(3, 1), goal="convex", momentum=True)
+    check = check_rate(run(f, result, iterations=20, seeds=8, start=start), find_infimum(f))
+    assert check.bound == pytest.approx(0.5 * start @ start / result.rate**2, rel=1e-6)
+
+
 @pytest.mark.parametrize(
     ("goal", "algorithm", "sketch", "condition", "true", "false"),
     [
