@@ -109,14 +109,11 @@ EVIDENCE = sorted(
     [*(ROOT / "docs").glob("*/*.csv"), *(ROOT / "docs").glob("*/*.jsonl"), *(ROOT / "docs" / "results").glob("*.txt")]
 )
 STAMP = re.compile(r"# .+; version (\S+), commit [0-9a-f]{7,}, \w+ \w+, \d+ cores, .+, \d{4}-\d\d-\d\d(; torch \S+)?")
-# Measured before stamps had the machine: measure them again, then take them out of this list.
-OLD = "certificates formulations growth native results scale"
 
 
 @pytest.mark.parametrize("path", EVIDENCE, ids=lambda path: path.name)
-def test_stored_results_have_a_stamp_of_this_version(path: Path, request: pytest.FixtureRequest) -> None:
+def test_stored_results_have_a_stamp_of_this_version(path: Path) -> None:
     """Command, version, commit without changes, machine and date; ``stepsize_validation.origin`` writes it."""
-    request.applymarker(pytest.mark.xfail(path.stem in OLD.split(), reason="measured before", strict=True))
     lines = path.read_text(encoding="utf-8").splitlines()
     stamps = [json.loads(lines[0])["origin"]] if path.suffix == ".jsonl" else [x for x in lines if x.startswith("# ")]
     found = [STAMP.fullmatch(stamp) for stamp in stamps]
