@@ -71,7 +71,7 @@ def exceeds(A: Rational, B: Rational) -> bool:
 
 @every_goal
 @given(L=smoothness_matrices(max_d=3, max_condition=1e4, rescaled=True), share=shares, k=st.floats(0.02, 1.0))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_every_state_of_the_subspace_method(goal: str, L: Matrix, share: float, k: float) -> None:
     """E Ψ⁺ ≤ (1 − t)Ψ by enumeration for quadratics between M and L, and M̂ ⪯ M, t²w ≤ h, all without rounding."""
     M = curvature(L, share)

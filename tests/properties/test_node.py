@@ -200,7 +200,7 @@ def questions(draw: st.DrawFn) -> Question:
 
 
 @given(questions(), st.booleans())
-@examples(80, share=0.15)
+@examples(40, share=0.15)
 def test_certify(question: Question, of_full_optimum: bool) -> None:
     """``of_full_optimum``: D is made from the optimum without the structure, so that it may lack it."""
     node = question.node
