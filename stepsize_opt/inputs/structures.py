@@ -160,8 +160,7 @@ def pattern_of(structure: Structure, d: int) -> Pattern:
 def pattern_with(structure: Structure, D: Matrix) -> Pattern:
     """Return the pattern of a structure for a given D that has it; raises ValueError when D has an entry outside.
 
-    A multiple of W is rounded entry by entry, so for a direction the pattern is that of the multiples of D's own
-    blocks, which D lies in exactly; these must be those of W up to rounding.
+    A multiple of W is rounded entry by entry, so for a direction the blocks of D must be those of W up to rounding.
     """
     pattern = pattern_of(structure, len(D))
     inside = pattern.blocks(D)
@@ -172,13 +171,11 @@ def pattern_with(structure: Structure, D: Matrix) -> Pattern:
             "certify it with structure='full'"
         )
         raise ValueError(msg)
-    if pattern.W is None:
-        return pattern
-    if not pattern.has_direction(D):
+    if pattern.W is not None and not pattern.has_direction(D):
         what = "a multiple of the identity" if structure == "scalar" else f"of the form γW with the W of {structure}"
         msg = f"D does not have the structure {structure}: it is not {what}; certify it with structure='full'"
         raise ValueError(msg)
-    return Pattern(pattern.sizes, D)
+    return pattern
 
 
 def multiples_of(structure: Structure, D: Any) -> tuple[float, ...]:

@@ -11,10 +11,20 @@ from hypothesis import given, settings
 
 from shared.goals import GOALS, arguments_of
 from shared.reference_problems import DATASETS, smoothness_of
-from stepsize_opt import BlockDiagonal, Direction, LowRankPlusDiagonal, RandK, Sketch, certify, optimal_stepsize
+from stepsize_opt import (
+    BlockDiagonal,
+    Direction,
+    Identity,
+    LowRankPlusDiagonal,
+    RandK,
+    Sketch,
+    certify,
+    optimal_stepsize,
+)
 from stepsize_solvers.programs import Matrix
 from stepsize_validation.data import random_smoothness, with_spectrum
 from stepsize_validation.properties.exact import log_det, rational, satisfies_condition
+from stepsize_validation.properties.judges import Node, judge_bound
 from stepsize_validation.properties.strategies import problems
 
 L = random_smoothness(np.random.default_rng(3), 6, 1e3)
@@ -158,3 +168,13 @@ def test_real_data(name: str, reg: float) -> None:
 @pytest.mark.parametrize("d", [10, 40, 100])
 def test_spectra(d: int, condition: float) -> None:
     check_every_k(with_spectrum(np.random.default_rng(0), np.geomspace(1.0, condition, d)))
+
+
+def test_the_bound_along_a_direction_holds_for_the_w_that_was_given() -> None:
+    """D = γW is rounded entry by entry, so its own multiples are not quite those of W."""
+    L, sketch = np.eye(2) + 1e-16 * (1.0 - np.eye(2)), Identity(2)
+    for seed in range(20):
+        structure = Direction(with_spectrum(np.random.default_rng(seed), [1e-4, 1.0]))
+        best = optimal_stepsize(L, sketch, structure=structure)
+        check = certify(best.D, L, sketch, structure=structure, optimum=best)
+        judge_bound(Node(L, sketch, structure=structure), check.certificate.upper_bound, [np.array(best.D)])
