@@ -177,4 +177,4 @@ def test_the_bound_along_a_direction_holds_for_the_w_that_was_given() -> None:
         structure = Direction(with_spectrum(np.random.default_rng(seed), [1e-4, 1.0]))
         best = optimal_stepsize(L, sketch, structure=structure)
         check = certify(best.D, L, sketch, structure=structure, optimum=best)
-        judge_bound(Node(L, sketch, structure=structure), check.certificate.upper_bound, [np.array(best.D)])
+        judge_bound(Node(L, sketch, structure=structure), check.certificate.upper_bound, np.array(best.D), [])

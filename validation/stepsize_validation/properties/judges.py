@@ -186,7 +186,7 @@ def judge(node: Node, result: StepsizeResult, rivals: Sequence[Floats] = ()) -> 
     claim(one.is_feasible(), "D violates its condition in exact arithmetic")
     judge_value(one, certificate)
     judge_rates(one, result)
-    judge_bound(node, certificate.upper_bound, [D, *rivals])
+    judge_bound(node, certificate.upper_bound, D, rivals)
     if result.status == "optimal":
         claim(result.gap <= result.tol, f"optimal with a gap of {result.gap:.3g} above tol = {result.tol:g}")
 
@@ -199,7 +199,7 @@ def judge_certificate(node: Node, D: Floats, certificate: Certificate, rivals: S
         judge_value(one, certificate)
     elif one.is_positive and math.isfinite(certificate.log_det):
         claim(one.reaches(Decimal(certificate.log_det)), f"log_det {certificate.log_det!r} is too large")
-    judge_bound(node, certificate.upper_bound, [D, *rivals])
+    judge_bound(node, certificate.upper_bound, D, rivals)
 
 
 def judge_value(one: Candidate, certificate: Certificate) -> None:
@@ -219,13 +219,14 @@ def judge_rates(one: Candidate, result: StepsizeResult) -> None:
         claim(true, f"descent_log_det {result.descent_log_det!r} is above log det H")
 
 
-def judge_bound(node: Node, upper: float, rivals: Sequence[Floats]) -> None:
-    """``upper`` must not fall below the value of any rival that is feasible and has the structure, nor be NaN."""
+def judge_bound(node: Node, upper: float, D: Floats, rivals: Sequence[Floats]) -> None:
+    """``upper`` must not be NaN, nor below the value of D, or of a rival that is feasible as an exact multiple of W."""
     claim(not math.isnan(upper), "the upper bound is not a number")
     claim(upper > -math.inf, "the upper bound is minus infinity")
-    for rival in rivals:
-        if np.isfinite(rival).all() and has_structure(rival, node.structure):
-            above = Candidate.of(node, rival).exceeds(Decimal(upper))
+    for one in (D, *rivals):
+        if np.isfinite(one).all() and has_structure(one, node.structure):
+            exact = rational(one) if one is D else _multiple(one, node.structure)
+            above = Candidate(node, exact).exceeds(Decimal(upper))
             claim(not above, f"upper bound {upper!r} is below the value of a feasible D")
     if node.goal == "paper" and math.isfinite(upper):
         judge_known_optima(node, upper)
@@ -268,6 +269,15 @@ def has_structure(D: Floats, structure: Any) -> bool:
         return bool(np.array_equal(D, D[0, 0] * np.eye(d)))
     sizes = structure.sizes if isinstance(structure, BlockDiagonal) else ((1,) * d if structure == "diagonal" else (d,))
     return bool(np.array_equal(D, D.T)) and _is_block_diagonal(D, sizes)
+
+
+def _multiple(D: Floats, structure: Any) -> Rational:
+    """Diag(γᵢWᵢ) next to D without the rounding of its entries, for a direction; else D."""
+    if not isinstance(structure, Direction):
+        return rational(D)
+    exact, W = rational(D), rational(structure.matrix())
+    first = np.repeat(np.cumsum([0, *(structure.sizes or ())])[:-1], structure.sizes or ())
+    return [[exact[i][i] / W[i][i] * entry for entry in row] for i, row in zip(first.tolist(), W, strict=True)]
 
 
 def _is_block_diagonal(D: Floats, sizes: Sequence[int]) -> bool:
