@@ -45,6 +45,8 @@ class Direction:
 
         γᵢ = 1/λmax(Wᵢ^{−½} E[Sᵢ Wᵢ Lᵢ Wᵢ Sᵢ] Wᵢ^{−½}).
 
+    The D returned is γW rounded entry by entry; a proved bound holds for every γW, and for that D.
+
     Parameters
     ----------
     W : array-like or sparse matrix of shape (d, d), or array-like of shape (d,)
