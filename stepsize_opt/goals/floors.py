@@ -31,6 +31,7 @@ from stepsize_solvers.programs import Indices, Matrix, Vector
 # t = 1 solves in one step; the largest float below it keeps the logarithm finite.
 _ALMOST_ONE = math.nextafter(1.0, 0.0)
 _LARGEST_RATIO = 1e300
+_SMALLEST_M = 2.0**-950
 
 
 def block_of(M: Symmetric | float, indices: Indices) -> Matrix:
@@ -76,7 +77,8 @@ class FloorGoal(MetricGoal):
         both = e[:, None] + e
         shift = 1 - int((np.frexp(M.diagonal())[1] + 2 * e).max())
         near = np.ldexp(M, both + shift)
-        if not np.array_equal(np.ldexp(near, -both - shift), M):
+        # The program has M⁻¹, and room for what its steps multiply it by.
+        if not (np.array_equal(np.ldexp(near, -both - shift), M) and near.diagonal().min() > _SMALLEST_M):
             msg = "M and the best stepsize lie so far apart that float64 does not hold their product; rescale variables"
             raise ValueError(msg)
         number = near[0, 0] == 1.0 and np.array_equal(near, np.eye(len(near)))

@@ -123,6 +123,17 @@ def test_the_scale_of_a_warm_start_does_not_count(asked: Any, scale: float) -> N
     assert result.status == "optimal" and result.rate == pytest.approx(cold.rate, rel=3e-6)
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_a_floor_far_from_the_units_of_the_coordinates_is_refused_or_reached(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    units = 10.0 ** rng.uniform(-100.0, 100.0, 4)
+    L, sketch = random_smoothness(4, 100.0, seed) * np.multiply.outer(units, units), RandK(4, 2)
+    try:
+        assert optimal_stepsize(L, sketch, goal="euclidean").status == "optimal"
+    except ValueError as error:
+        assert "rescale" in str(error)
+
+
 @pytest.mark.parametrize("scale", [1e-300, 1e300])
 def test_the_limit_of_momentum_at_the_ends_of_the_range(scale: float) -> None:
     M, sketch = random_smoothness(4, 100.0, 0), RandK(4, 2)
