@@ -134,6 +134,8 @@ def _near_one(L: Matrix, M: Matrix | float) -> tuple[Matrix, Matrix | float]:
 
 def _root_trace_from_below(L: Matrix, M: Matrix | float) -> float:
     """Prove a lower bound on tr((LM⁻¹)^½): ⟨L, E⟩ for ELE ⪯ M⁻¹ with E next to V Diag(ℓ)^{−½} Vᵀ; 0 without one."""
+    if isinstance(M, float) and M != 1.0:
+        return _root_trace_from_below(L, 1.0) / math.sqrt(M) * (1.0 - 4.0 * UNIT)
     spectrum = Spectrum.of(L, M)
     half = spectrum.vectors * spectrum.values**-0.25
     E, exact = half @ half.T, Pair.exact
@@ -142,10 +144,7 @@ def _root_trace_from_below(L: Matrix, M: Matrix | float) -> float:
         near = (1.0 - loss) * 0.5 * (E + E.T)
         inner = exact(near) @ (exact(L) @ exact(near))
         # ELE ⪯ M⁻¹ is MELEM ⪯ M.
-        if isinstance(M, np.ndarray):
-            whole, bound = exact(M) @ (inner @ exact(M)), M
-        else:
-            whole, bound = inner * M, np.eye(len(L))
+        whole, bound = (exact(M) @ (inner @ exact(M)), M) if isinstance(M, np.ndarray) else (inner, np.eye(len(L)))
         if not is_proved_definite((exact(bound) - whole).rounded().symmetric()):
             return None
         return max(0.0, exact(L).inner(exact(near)).low)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from shared.goals import arguments_of
 from shared.reference_problems import random_smoothness
 from stepsize_opt import (
     BernQ,
@@ -137,10 +138,12 @@ def test_a_floor_far_from_the_units_of_the_coordinates_is_refused_or_reached(see
 @pytest.mark.parametrize("scale", [1e-300, 1e300])
 def test_the_limit_of_momentum_at_the_ends_of_the_range(scale: float) -> None:
     M, sketch = random_smoothness(4, 100.0, 0), RandK(4, 2)
-    one, other = (
-        optimal_stepsize(s * M, sketch, goal="linear", strong_convexity=1e-3 * s, momentum=True) for s in (1.0, scale)
-    )
-    assert other.rate == pytest.approx(one.rate, rel=3e-6) and other.limit == pytest.approx(one.limit)
+    for goal, root in (("linear", 1.0), ("convex", math.sqrt(scale))):
+        one, other = (
+            optimal_stepsize(s * M, sketch, momentum=True, **arguments_of(goal, 1e-3 * s)) for s in (1.0, scale)
+        )
+        assert other.rate * root == pytest.approx(one.rate, rel=3e-6)
+        assert other.limit * root == pytest.approx(one.limit)
 
 
 @pytest.mark.parametrize("structure", STRUCTURES)
