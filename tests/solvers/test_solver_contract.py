@@ -192,8 +192,8 @@ def test_what_another_solver_prints_is_shown_when_asked_for(capfd: pytest.Captur
 
 
 def test_a_solver_that_cvxpy_does_not_find_is_unavailable() -> None:
-    with pytest.raises(SolverUnavailable, match="solver 'cosmo' cannot run"):
-        get_solver("cosmo")
+    with pytest.raises(SolverUnavailable, match="solver 'copt' cannot run"):
+        get_solver("copt")
 
 
 def test_listing_imports_no_solver() -> None:

@@ -169,7 +169,7 @@ def _run(
             raw = copy(chain.solver).solve_via_data(data, False, settings.verbose, options, {})
             problem.unpack_results(raw, chain, inverse)
         except Exception as error:  # each solver has its own exception types; all mean that it failed
-            if extra and isinstance(error, TypeError):
+            if extra and isinstance(error, TypeError | ValueError):
                 msg = f"options={dict(extra)} cannot be passed to {backend.name}: {error}"
                 raise ValueError(msg) from error
             message = _failure(backend, error)
