@@ -40,6 +40,7 @@ from stepsize_solvers.programs import (
     Status,
     UnsupportedProgram,
     WarmStart,
+    exponent_above,
 )
 
 # Stop at this fraction of the tolerance, so that an independent check passes too; give up after so many steps without
@@ -110,7 +111,7 @@ class NativeSolver(Solver):
 
 def _near_one(warm: WarmStart) -> WarmStart:
     """The start divided by powers of two, so that no product overflows; its factors are chosen anew in any case."""
-    X, *duals = (np.ldexp(M, -int(np.frexp(np.abs(M).max())[1])) for M in (warm.X, *warm.duals))
+    X, *duals = (np.ldexp(M, -exponent_above(M)) for M in (warm.X, *warm.duals))
     return WarmStart(X, tuple(duals))
 
 

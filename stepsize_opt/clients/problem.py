@@ -29,14 +29,13 @@ from stepsize_opt.proofs import (
     Conditions,
     Pair,
     dominating_factor,
-    exponent_above,
     mean_above,
     mean_of,
     rounded_down,
     rounded_up,
 )
 from stepsize_opt.sketches.base import Sketch, sketch_of_each
-from stepsize_solvers.programs import Matrix, Pattern, Vector, connected_labels, is_identity
+from stepsize_solvers.programs import Matrix, Pattern, Vector, connected_labels, exponent_above, is_identity
 
 
 def log_fraction(x: Fraction | None) -> float:

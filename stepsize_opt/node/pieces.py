@@ -17,11 +17,20 @@ from stepsize_opt.inputs.matrices import LARGEST_SPREAD, Scaling
 from stepsize_opt.node.question import Question
 from stepsize_opt.node.reductions import Component, Piece
 from stepsize_opt.node.result import StepsizeResult
-from stepsize_opt.proofs import exponent_above
 from stepsize_solvers import check_solver, choose_solver, closed_form, get_solver
 from stepsize_solvers.numerics.linalg import blas_threads
 from stepsize_solvers.process import interrupts_held
-from stepsize_solvers.programs import Matrix, Outcome, Program, Settings, Solver, SolverStats, Status, WarmStart
+from stepsize_solvers.programs import (
+    Matrix,
+    Outcome,
+    Program,
+    Settings,
+    Solver,
+    SolverStats,
+    Status,
+    WarmStart,
+    exponent_above,
+)
 
 # Units above the first leave room for every multiplier; its entries stay below two to the second.
 _SMALL_FACTOR = 2.0**-400

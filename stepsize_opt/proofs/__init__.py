@@ -86,7 +86,6 @@ from stepsize_opt.proofs.roundings import (
     UNIT as UNIT,
     exp_down as exp_down,
     exp_up as exp_up,
-    exponent_above as exponent_above,
     power_of_two_scaling as power_of_two_scaling,
     rounded_down as rounded_down,
     rounded_up as rounded_up,

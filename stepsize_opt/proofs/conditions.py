@@ -35,8 +35,16 @@ from stepsize_opt.proofs.arithmetic import Approximate, Enclosed, Pair
 from stepsize_opt.proofs.cholesky import dominating_factor, is_proved_definite, log_det_from_below
 from stepsize_opt.proofs.intervals import LOG_2, Interval
 from stepsize_opt.proofs.maps import centred_above, centred_image
-from stepsize_opt.proofs.roundings import exponent_above
-from stepsize_solvers.programs import Indices, Matrix, Pattern, PositiveMap, Stack, Vector, add_to_diagonal
+from stepsize_solvers.programs import (
+    Indices,
+    Matrix,
+    Pattern,
+    PositiveMap,
+    Stack,
+    Vector,
+    add_to_diagonal,
+    exponent_above,
+)
 
 
 def mean_of(matrices: Sequence[Matrix]) -> Pair:

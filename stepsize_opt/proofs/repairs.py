@@ -28,8 +28,8 @@ from stepsize_opt.proofs.basis import InBasis
 from stepsize_opt.proofs.certificate import Certificate
 from stepsize_opt.proofs.descent import Descent
 from stepsize_opt.proofs.evaluation import Evaluation, inverse_root, whitened_spectrum
-from stepsize_opt.proofs.roundings import UNIT, exponent_above
-from stepsize_solvers.programs import Matrix, Program
+from stepsize_opt.proofs.roundings import UNIT
+from stepsize_solvers.programs import Matrix, Program, exponent_above
 
 _TINY = 2.0**-200  # D B D of a smaller D, or of a larger one than the inverse, may have no floats
 _FAILURE = 0.1  # a proof that takes a larger share of D has failed

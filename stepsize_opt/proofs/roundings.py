@@ -68,11 +68,6 @@ def _roundings_of_exp(x: float) -> float:
     return (4.0 + 2.0 * min(abs(x), 800.0)) * UNIT
 
 
-def exponent_above(M: Matrix) -> int:
-    """Return the e with max|M| in [2^(e−1), 2^e); 0 for a zero or empty matrix."""
-    return int(np.frexp(np.abs(M).max(initial=0.0))[1])
-
-
 @dataclass(frozen=True, eq=False)
 class Slices:
     """A = A₁ + A₂ + A₃ exactly, row by row: A₁ and A₂ have few enough bits that their products are free of rounding.

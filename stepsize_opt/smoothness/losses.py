@@ -34,9 +34,9 @@ from scipy.sparse.linalg import svds
 
 from stepsize_opt.inputs.checks import check_memory, check_objective, positive_number, read_rows, whole_number
 from stepsize_opt.problems import Federated, Layered, LeastSquares, LogisticRegression, Objective, read_penalty
-from stepsize_opt.proofs import UNIT, Pair, chunks, exponent_above, twice_gamma
+from stepsize_opt.proofs import UNIT, Pair, chunks, twice_gamma
 from stepsize_opt.smoothness.matrices import LowRankPlusDiagonal, read_smoothness
-from stepsize_solvers.programs import Matrix, Vector
+from stepsize_solvers.programs import Matrix, Vector, exponent_above
 
 
 def logistic(X: Any, reg: float, penalty: str = "nonconvex", **cut: Any) -> LowRankPlusDiagonal:

@@ -41,7 +41,6 @@ from stepsize_opt.proofs import (
     ThinBasis,
     Unproved,
     eigenvector_basis,
-    exponent_above,
     first_proved,
     is_proved_definite,
     losses,
@@ -49,7 +48,7 @@ from stepsize_opt.proofs import (
     twice_gamma,
     weight_from_below,
 )
-from stepsize_solvers.programs import Indices, Matrix, Vector
+from stepsize_solvers.programs import Indices, Matrix, Vector, exponent_above
 
 _LARGEST_LOSS = 0.1  # a proof that takes a larger share has failed
 
@@ -126,10 +125,10 @@ def _near_one(L: Matrix, M: Matrix | float) -> tuple[Matrix, Matrix | float]:
         exact = np.array_equal(scaling.over(B), L) and np.array_equal(scaling.over(N), M)
         return (B, N) if exact else (L, M)
     e = exponent_above(L)
-    with np.errstate(over="ignore"):  # what is lost shows on the way back
-        B, N = np.ldexp(L, -e), np.ldexp(M, -e)
-    exact = np.array_equal(np.ldexp(B, e), L) and float(np.ldexp(N, e)) == M
-    return (B, float(N)) if exact else (L, M)
+    try:
+        return scaled_exactly("L", L, -e), float(scaled_exactly("M", np.array(M), -e))
+    except ValueError:  # float64 does not hold them
+        return L, M
 
 
 def _root_trace_from_below(L: Matrix, M: Matrix | float) -> float:

@@ -22,6 +22,7 @@ from stepsize_solvers.programs.maps import (
     Stack as Stack,
     Vector as Vector,
     add_to_diagonal as add_to_diagonal,
+    exponent_above as exponent_above,
     block_slices as block_slices,
     connected_labels as connected_labels,
     hadamard as hadamard,

@@ -41,6 +41,11 @@ def block_slices(sizes: Sequence[int]) -> list[slice]:
     return [slice(a, b) for a, b in pairwise(accumulate(sizes, initial=0))]
 
 
+def exponent_above(M: Matrix) -> int:
+    """The e with max|M| in [2^(e−1), 2^e); 0 for a zero or empty matrix."""
+    return int(np.frexp(np.abs(M).max(initial=0.0))[1])
+
+
 def add_to_diagonal(M: NDArray[Any], values: NDArray[Any] | float) -> None:
     """diag(M) += values, in place."""
     diagonal = M.diagonal()
