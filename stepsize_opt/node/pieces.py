@@ -198,10 +198,6 @@ def _solve_component(component: Component, start: WarmStart | None, choice: Choi
         plain = replace(outcome, X=program.pattern.member)
         return replace(_certified(component, plain, settings.tol, None), message=f"{solver.name}: {reason}")
     piece = _certified(component, outcome, settings.tol, outcome.stats.extra_stats.get("closed_form"))
-    if start is not None and piece.status is Status.INACCURATE:
-        # From a start of quite another shape the path may break down.
-        cold = _solve_component(component, None, choice)
-        return min(piece, cold, key=lambda p: p.certificate.gap)
     if solver.starts_warm and outcome.status is Status.OPTIMAL and piece.status is Status.INACCURATE:
         # Its own bound is not rounded outwards; where rounding made the difference, a few more steps make it up.
         finer = replace(settings, tol=0.2 * settings.tol, warm_start=WarmStart(outcome.X, outcome.duals))
@@ -209,6 +205,10 @@ def _solve_component(component: Component, start: WarmStart | None, choice: Choi
         if outcome.X is not None:
             again = _certified(component, outcome, settings.tol, None)
             piece = min(piece, again, key=lambda p: p.certificate.gap)
+    if solver.starts_warm and start is not None and piece.status is Status.INACCURATE:
+        # From a start of quite another shape the path may break down.
+        cold = _solve_component(component, None, choice)
+        piece = min(piece, cold, key=lambda p: p.certificate.gap)
     return piece
 
 
