@@ -11,6 +11,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+if dist.is_available():
+    # Its functions have the group of the time of their import as a default.  Optimizers import them, and a group that
+    # they hold is not ended by destroy_process_group: a thread of gloo may then abort the process at its exit.
+    import torch.distributed.nn
+
 
 class Workers:
     """The processes of a group, or this process alone where torch.distributed was not initialised.

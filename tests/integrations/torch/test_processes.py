@@ -106,6 +106,12 @@ def test_set_up_estimates_and_refusals(trained: Any) -> None:
     assert all(one["refused"] and one["averages are refused"] for one in everywhere)
 
 
+def test_no_thread_outlives_the_group(trained: Any) -> None:
+    """One that still holds a tensor when the interpreter ends aborts the process."""
+    _, _, everywhere = trained
+    assert [int(one["threads"]) for one in everywhere] == [1] * len(everywhere)
+
+
 @pytest.mark.parametrize("places", ["shared", "own"])
 def test_what_is_not_finite_on_one_process_changes_nothing_on_all(trained: Any, places: str) -> None:
     """The steps are counted and warned about on every process, and training goes on from consistent memories."""
