@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
+from stepsize_opt.proofs import SMALLEST_NORMAL
 from stepsize_solvers.programs import Settings, Vector
 
 Array: TypeAlias = NDArray[np.float64]
@@ -23,7 +24,6 @@ Kind = TypeVar("Kind")
 # projection from a QR factorisation, an average of 10⁵ terms) miss these by 1e-11 or less; a value typed with a
 # few digits (0.333 for 1/3) or stored in single precision misses them by 1e-8 or more.  1e-9 tells them apart.
 SLACK = 1e-9
-_SMALLEST_NORMAL = float(np.finfo(np.float64).tiny)
 # Every check, factorisation or solve here holds at least so many matrices of the size of D at once.
 _AT_ONCE = 3
 # Above this d a d×d matrix takes more than 128 MiB, and none is formed where there is another way.
@@ -273,7 +273,7 @@ def probability_array(name: str, value: ArrayLike, dimensions: tuple[int, ...]) 
         if not 0.0 < v <= 1.0:
             msg = f"{entry} must be in (0, 1], got {v:g}"
             raise ValueError(msg)
-        if v < _SMALLEST_NORMAL:
+        if v < SMALLEST_NORMAL:
             msg = f"{entry} is {v:g}, and 1/{v:g} is beyond float64; use at least 2.3e-308"
             raise ValueError(msg)
     return read_only(p)

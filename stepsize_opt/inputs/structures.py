@@ -13,6 +13,7 @@ from scipy.sparse.linalg import LinearOperator
 
 from stepsize_opt.inputs.checks import check_dense, did_you_mean, dimensions, items, read_only, real_array, whole_number
 from stepsize_opt.inputs.matrices import check_positive_definite, dense, read_matrix
+from stepsize_opt.proofs import SMALLEST_NORMAL
 from stepsize_solvers.programs import Matrix, Pattern, Vector
 
 
@@ -183,13 +184,19 @@ def pattern_with(structure: Structure, D: Matrix) -> Pattern:
 def multiples_of(structure: Structure, D: Any) -> tuple[float, ...]:
     """Return γᵢ of D = Diag(γ₁W₁, …, γ_mW_m), nothing for another structure.
 
-    The entries of D are rounded ones of γW, so the smallest quotient counts.
+    The entries of D are rounded ones of γW, so the smallest quotient counts.  Raises ValueError for a γ that float64
+    does not hold.
     """
     if not isinstance(structure, Direction):
         return ()
     w = structure.W if structure.W.ndim == 1 else structure.W.diagonal()
+    with np.errstate(over="ignore", under="ignore"):
+        quotients = D.diagonal() / w
+    if not (quotients.min() >= SMALLEST_NORMAL and quotients.max() < np.inf):
+        msg = "the γ of D = γW lies outside the range of float64, 2.3e-308 to 1.8e308: give W in other units"
+        raise ValueError(msg)
     ends = np.cumsum(structure.sizes or ())[:-1]
-    return tuple(float(part.min()) for part in np.split(D.diagonal() / w, ends))
+    return tuple(float(part.min()) for part in np.split(quotients, ends))
 
 
 def _check_size(what: str, size: int, d: int) -> None:

@@ -22,6 +22,7 @@ from stepsize_opt import (
     RandK,
     Sketch,
     certify,
+    optimal_distributed_stepsize,
     optimal_stepsize,
 )
 from stepsize_opt.inputs.structures import Structure
@@ -36,7 +37,7 @@ STRUCTURES: dict[str, Structure] = {
     "diagonal": "diagonal",
     "scalar": "scalar",
     "blocks": BlockDiagonal((2, 1)),
-    "direction": Direction(1e100 * L),
+    "direction": Direction(1e5 * L),
 }
 every_structure = pytest.mark.parametrize("structure", STRUCTURES)
 both_methods = pytest.mark.parametrize("algorithm", ["det-CGD1", "det-CGD2"])
@@ -73,6 +74,25 @@ def test_scaled_problems_are_solved(scale: float, structure: str, sketch: Sketch
 def test_stepsizes_that_float64_does_not_hold_are_refused(M: np.ndarray, sketch: Sketch, algorithm: str) -> None:
     with pytest.raises(ValueError, match="coordinate 0"):
         optimal_stepsize(M, sketch, algorithm=algorithm)
+
+
+def test_the_units_of_a_direction_do_not_count() -> None:
+    same = [optimal_stepsize(L, RandK(3, 2), structure=Direction(np.ldexp(L, n))) for n in (-900, 0, 900)]
+    for result, n in zip(same, (-900, 0, 900), strict=True):
+        assert_optimal(result, L, RandK(3, 2))
+        np.testing.assert_array_equal(result.D, same[1].D)
+        assert result.gammas == (np.ldexp(same[1].gammas[0], -n),)
+
+
+@pytest.mark.parametrize(("scale", "units"), [(1e200, 1e200), (1e-200, 1e-200), (1e-10, 1e-300), (1.0, 1e308)])
+def test_a_multiple_that_float64_does_not_hold_is_refused(scale: float, units: float) -> None:
+    """A D = γW that float64 holds, with a γ that it does not, for one node and for clients."""
+    structure: Any = Direction(units * np.eye(3))
+    with pytest.raises(ValueError, match=r"γ of D = γW .* give W in other units"):
+        optimal_stepsize(scale * L, RandK(3, 2), structure=structure)
+    targets: Any = {"epsilon2": scale, "initial_gap": 1.0, "delta_inf": 1.0}
+    with pytest.raises(ValueError, match=r"γ of D = γW .* give W in other units"):
+        optimal_distributed_stepsize([scale * L, scale * L], RandK(3, 2), structure=structure, **targets)
 
 
 def test_a_diagonal_stepsize_that_overflows_is_refused_without_a_warning() -> None:
