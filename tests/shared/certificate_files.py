@@ -230,7 +230,7 @@ class Mutator:
         for change in [*chosen, self.claim] if self.rng.random() < 0.4 else chosen:
             try:
                 change(out)
-            except (LookupError, TypeError, AttributeError, ValueError, OverflowError):  # nothing of this sort is there
+            except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError):  # no such thing is there
                 continue
         return out
 
