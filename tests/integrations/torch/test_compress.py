@@ -140,6 +140,22 @@ def test_a_head_is_certified(name: str) -> None:
     assert certified(GOOD[name]())
 
 
+class HalvedInTraining(nn.Module):
+    """Without random numbers, and without buffers that a step would change."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return 0.5 * x if self.training else x
+
+
+@pytest.mark.parametrize("part", [nn.Dropout(0.5), HalvedInTraining()], ids=["random", "not random"])
+def test_a_step_in_another_mode_is_refused(part: nn.Module) -> None:
+    model = nn.Sequential(part, nn.Linear(6, 3)).eval()
+    optimizer = compress(model, LOSS, (INPUTS, LABELS), floats_per_step=4, verbose=False)
+    model.train()
+    with pytest.raises(RuntimeError, match="mode"):
+        optimizer.step(lambda: LOSS(model(INPUTS), LABELS))
+
+
 def test_dropout_is_certified_in_evaluation_alone() -> None:
     """The proof is about the modes at the call: a step in others is refused, also for a frozen part that changed."""
     model = nn.Sequential(frozen(nn.BatchNorm1d(6)), nn.Dropout(0.5), nn.Linear(6, 3)).eval()

@@ -57,6 +57,16 @@ BOTH: list[Any] = [
 ]
 
 
+@pytest.mark.parametrize("places", ["own", "shared"])
+@pytest.mark.parametrize("d", [2**15, 2**15 + 1])
+def test_the_last_of_many_indices_is_sent(d: int, places: str) -> None:
+    """Indices travel in two bytes as long as these hold all of them."""
+    x = nn.Parameter(torch.zeros(d, dtype=torch.float64))
+    optimizer = FeedbackSGD([x], Feedback(LowRankPlusDiagonal(np.zeros((d, 1)), 1.0), 1, places=places))
+    optimizer.step(lambda: 0.5 * x.square().sum() - x[-1])
+    assert x.detach().nonzero().flatten().tolist() == [d - 1]
+
+
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("name", COMPRESSORS)
 def test_a_step_is_that_of_the_compressor(name: str, device: str) -> None:
