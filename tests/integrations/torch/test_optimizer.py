@@ -57,6 +57,24 @@ BOTH: list[Any] = [
 ]
 
 
+def test_groups_may_have_different_types() -> None:
+    """Each sends floats of its own type, and the draws are the same."""
+    found = []
+    for dtype in (torch.float64, torch.float32):
+        parameters = parameter(dtype), parameter()
+        groups = [
+            {"params": [x], "compressor": optimal_method(F.H, k)} for x, k in zip(parameters, (3, 4), strict=True)
+        ]
+        optimizer = CompressedSGD(groups, seed=5)
+        for _ in range(6):
+            optimizer.step(lambda xs=parameters: distance(xs[0]) + distance(xs[1]))
+        found.append((optimizer.bytes_sent, *[x.detach().double() for x in parameters]))
+    assert [sent for sent, *_ in found] == [6 * 8 * (3 + 4), 6 * (4 * 3 + 8 * 4)]
+    (_, *alike), (_, *mixed) = found
+    torch.testing.assert_close(mixed[0], alike[0], rtol=1e-4, atol=1e-5)
+    assert torch.equal(mixed[1], alike[1]) and alike[1].abs().max() > 0.1
+
+
 @pytest.mark.parametrize("places", ["own", "shared"])
 @pytest.mark.parametrize("d", [2**15, 2**15 + 1])
 def test_the_last_of_many_indices_is_sent(d: int, places: str) -> None:
