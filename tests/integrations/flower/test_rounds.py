@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
 
 from integrations.flower.loop import FIRST, Loop, app_of, start
 from stepsize_opt import CompressedStep, Feedback, RandK, optimal_method, optimal_stepsize
-from stepsize_opt.flower import FeedbackStrategy, MissingReplies, SharedSeedStrategy
+from stepsize_opt.flower import FeedbackStrategy, MissingReplies, SharedSeedStrategy, compress_mod
 from stepsize_opt.flower.wire import OWN, Layout, content_bytes, own_record, pack_places, unpack_places
 from stepsize_opt.problems import Federated
 from stepsize_opt.sketches.draws import generators
@@ -332,6 +333,19 @@ def test_missing_replies_carry_x_the_history_and_the_cause(f: Federated) -> None
     assert list(result.train_metrics_clientapp) == list(result.evaluate_metrics_clientapp) == [1, 2, 3]
     for r, metrics in expected.train_metrics_clientapp.items():
         assert result.train_metrics_clientapp[r]["loss"] == metrics["loss"]
+
+
+def test_an_error_that_another_mod_answers_is_the_cause(f: Federated) -> None:
+    method = SHARED["subspace"](f.smoothness())
+
+    def refuse(message: Message, context: Any, call_next: Any) -> Message:
+        return Message(Error(7, "no data"), reply_to=message)
+
+    app = ClientApp(mods=[compress_mod(lambda context: method), refuse])
+    app.train()(lambda message, context: message)
+    with pytest.raises(MissingReplies) as caught:
+        start(SharedSeedStrategy(method, N), Loop(app, N), np.zeros(f.d), 1)
+    assert caught.value.reasons == dict.fromkeys(range(FIRST, FIRST + N), "no data")
 
 
 # ---------------------------------------------------------------- weights, metrics, errors
