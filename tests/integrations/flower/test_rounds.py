@@ -591,6 +591,19 @@ def test_one_client_alone_ends_nothing_either(f: Federated) -> None:
         assert not result.arrays or np.isfinite(result.arrays["x"].numpy()).all()
 
 
+def test_what_was_refused_does_not_raise_the_bound(f: Federated) -> None:
+    """Clients that break in turns would have the median after two rounds."""
+    method = optimal_method(f.smoothness(), FEW)
+
+    def broken(gradient: Any, message: Message) -> Any:
+        turn = FIRST + message.content["config"]["server-round"] % N
+        return {"x": gradient["x"] * (1e12 if message.metadata.dst_node_id == turn else 1.0)}
+
+    loop = Loop(app_of(method, f, gradient=broken), N)
+    result = start(SharedSeedStrategy(method, N, missing="reweight"), loop, np.zeros(f.d), ROUNDS)
+    assert [result.train_metrics_clientapp[r]["clients"] for r in range(1, ROUNDS + 1)] == [N - 1] * ROUNDS
+
+
 @pytest.mark.parametrize("more", [{"acc": [1.0, 2.0]}, {"acc": []}, {"acc": math.nan}, {"acc": 1.7e308}, {"f": 3.0}])
 def test_metrics_of_the_app_never_end_a_run(more: Any, f: Federated) -> None:
     result = feedback_run(f, metrics(**more), "train")
