@@ -19,7 +19,7 @@ import numpy as np
 
 from stepsize_opt.inputs.checks import check_one_of, dimensions, enter_class, positive_number, real_array
 from stepsize_opt.inputs.matrices import Scaling, Symmetric, out_of_range
-from stepsize_opt.proofs import SMALLEST_NORMAL, Certificate, Descent, Evaluation, log_det_power
+from stepsize_opt.proofs import Certificate, Descent, Evaluation, is_held, log_det_power
 from stepsize_opt.smoothness import LimitBounds, MatrixSmoothness
 from stepsize_solvers.programs import Indices, Matrix, Outcome, PositiveMap, Program, Vector
 
@@ -66,7 +66,7 @@ class Units:
         if size.min() > NO_UNDERFLOW and size.max() < 1.0 / NO_UNDERFLOW:
             return at
         back = self.scaling.over(D)
-        inside = (D.diagonal() >= SMALLEST_NORMAL) & np.isfinite(D.diagonal())
+        inside = is_held(D.diagonal())
         if inside.all() and (back != at.D).any():
             at = at.elsewhere(back)  # entries between coordinates became subnormal or zero
         if not (inside.all() and at.feasible):

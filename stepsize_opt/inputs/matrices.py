@@ -267,9 +267,9 @@ def scaled_exactly(name: str, array: Array, exponent: int) -> Array:
     return out
 
 
-def out_of_range(what: str) -> ValueError:
+_OTHER_SCALE = "solve for cL with a factor c that brings D into this range: the stepsize for L is c times that for cL"
+
+
+def out_of_range(what: str, remedy: str = _OTHER_SCALE) -> ValueError:
     """Return the error for a number that float64 does not hold."""
-    return ValueError(
-        f"{what} lies outside the range of float64, 2.3e-308 to 1.8e308; solve for cL with a factor c that brings D "
-        "into this range: the stepsize for L is c times that for cL"
-    )
+    return ValueError(f"{what} lies outside the range of float64, 2.3e-308 to 1.8e308; {remedy}")

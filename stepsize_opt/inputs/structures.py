@@ -12,8 +12,8 @@ import numpy as np
 from scipy.sparse.linalg import LinearOperator
 
 from stepsize_opt.inputs.checks import check_dense, did_you_mean, dimensions, items, read_only, real_array, whole_number
-from stepsize_opt.inputs.matrices import check_positive_definite, dense, read_matrix
-from stepsize_opt.proofs import SMALLEST_NORMAL
+from stepsize_opt.inputs.matrices import check_positive_definite, dense, out_of_range, read_matrix
+from stepsize_opt.proofs import is_held
 from stepsize_solvers.programs import Matrix, Pattern, Vector
 
 
@@ -192,9 +192,9 @@ def multiples_of(structure: Structure, D: Any) -> tuple[float, ...]:
     w = structure.W if structure.W.ndim == 1 else structure.W.diagonal()
     with np.errstate(over="ignore", under="ignore"):
         quotients = D.diagonal() / w
-    if not (quotients.min() >= SMALLEST_NORMAL and quotients.max() < np.inf):
-        msg = "the γ of D = γW lies outside the range of float64, 2.3e-308 to 1.8e308: give W in other units"
-        raise ValueError(msg)
+    if not is_held(quotients).all():
+        multiple = "the γ of D = γW"
+        raise out_of_range(multiple, "give W in other units")
     ends = np.cumsum(structure.sizes or ())[:-1]
     return tuple(float(part.min()) for part in np.split(quotients, ends))
 

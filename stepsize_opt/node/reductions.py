@@ -53,6 +53,7 @@ from stepsize_opt.proofs import (
     Enclosed,
     coefficient_roundings,
     image,
+    is_held,
     twice_gamma,
 )
 from stepsize_opt.smoothness import MatrixSmoothness
@@ -204,7 +205,7 @@ def _alone(quadratic: _Quadratic, Q: PositiveMap, places: Indices, indices: Indi
     scaled = (1.0 - 2.0 * error - 40.0 * UNIT) / weights
     with np.errstate(over="ignore"):
         D = scaling.times(scaled)
-    inside &= (D >= SMALLEST_NORMAL) & np.isfinite(D)
+    inside &= is_held(D)
     if not inside.all():
         raise stepsize_out_of_range(int(indices[~inside][0]))
     lower, upper = np.log(scaled), -np.log(weights * (1.0 - 2.0 * error))

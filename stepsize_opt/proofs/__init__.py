@@ -86,6 +86,7 @@ from stepsize_opt.proofs.roundings import (
     UNIT as UNIT,
     exp_down as exp_down,
     exp_up as exp_up,
+    is_held as is_held,
     power_of_two_scaling as power_of_two_scaling,
     rounded_down as rounded_down,
     rounded_up as rounded_up,

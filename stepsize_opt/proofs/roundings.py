@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stepsize_solvers.programs import Matrix, Vector
 
@@ -20,6 +21,11 @@ UNIT = 2.0**-53  # unit roundoff of float64
 SMALLEST_NORMAL = 2.0**-1022  # smaller numbers lose digits
 SMALLEST_STEPSIZE = 2.0**-400  # on the diagonal of a scaled stepsize matrix that can be proved feasible
 LARGEST_COEFFICIENT = 2.0**330  # of a positive map, about 2e99
+
+
+def is_held(x: Vector) -> NDArray[np.bool_]:
+    """Return which positive numbers float64 holds with all their digits."""
+    return (x >= SMALLEST_NORMAL) & np.isfinite(x)
 
 
 def twice_gamma(n: int) -> float:

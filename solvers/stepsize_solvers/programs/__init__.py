@@ -22,9 +22,9 @@ from stepsize_solvers.programs.maps import (
     Stack as Stack,
     Vector as Vector,
     add_to_diagonal as add_to_diagonal,
-    exponent_above as exponent_above,
     block_slices as block_slices,
     connected_labels as connected_labels,
+    exponent_above as exponent_above,
     hadamard as hadamard,
     is_identity as is_identity,
 )
